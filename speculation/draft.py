@@ -1,0 +1,97 @@
+"""Drafts: proposed token ids, a chain or a tree, with the evidence behind each node.
+
+A proposer suggests, it never decides: what a draft contains can change how soon text appears, not which text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a drafted token comes from: the evidence the draft-length policy is keyed by."""
+
+    source: str
+    match_length: int = 0  # tokens of context that agree with the place the draft was copied from
+    vote: float = 1.0  # share of the matching places that continue with the same token, 0..1
+
+
+NOWHERE = Origin("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Proposed tokens. ``parents[i]`` is the index of node i's parent in ``tokens``, -1 for the last committed token.
+
+    ``parents is None`` means a chain. Parents always precede their children, and the best chain comes first, so
+    that accepting it copies nothing in the KV cache. ``q`` (``[len(tokens), vocab]``) is the proposal distribution
+    of a proposer that has one; text drafts have none (all mass on the drafted token).
+    """
+
+    tokens: Sequence[int] = ()
+    origin: Origin = NOWHERE
+    parents: Sequence[int] | None = None
+    node_origins: Sequence[Origin] | None = None
+    q: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def origin_of(self, node: int) -> Origin:
+        """The origin of one node; the draft's own unless the nodes have their own."""
+        return self.node_origins[node] if self.node_origins is not None else self.origin
+
+    def parent_of(self, node: int) -> int:
+        """The parent of one node, -1 for the last committed token."""
+        return node - 1 if self.parents is None else self.parents[node]
+
+
+EMPTY = Draft()
+
+
+@dataclass(slots=True)
+class DraftRequest:
+    """What a drafter is told when a request begins. All token ids are text: markers never occur in them.
+
+    ``prefix + middle`` is the document up to the cursor, in document order; ``suffix`` what follows the cursor.
+    """
+
+    prefix: Sequence[int]
+    middle: Sequence[int] = ()  # forced middle: the typed part of the cursor line(s)
+    suffix: Sequence[int] = ()
+    context: Sequence[int] = ()  # other files put into the prompt
+    document: str = ""  # the document's identity (a URI or a path), so that its own copy can be told from others
+    root: str = ""  # the workspace root, "" when there is none
+    vocab_size: int = 0
+    previous_answer: Sequence[int] = ()  # the rest of the last answer when the user typed part of it
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One draft + verify + accept, reported to the drafter so that it learns."""
+
+    draft: Draft
+    accepted: Sequence[int]  # indices of the accepted draft nodes, root to leaf; may be empty
+    committed: Sequence[int]  # token ids committed in this round: the accepted ones and the one drawn after them
+    verify_ms: float = 0.0
+    positions: int = 1  # positions in the verify pass: 1 + len(draft)
+    runners_up: Sequence[int] = field(default_factory=tuple)  # second-best token of each committed position's row
+
+
+class Drafter(Protocol):
+    """What the decoder asks for drafts. One instance serves one request at a time."""
+
+    def start(self, request: DraftRequest) -> None:
+        """A new request begins."""
+
+    def draft(self, limit: int) -> Draft:
+        """The draft worth verifying now, at most ``limit`` nodes deep (0 allowed, empty allowed)."""
+
+    def observe(self, round_: Round) -> None:
+        """What became of the draft; also called for rounds whose draft was empty."""

@@ -1,0 +1,1 @@
+"""Proposers: each suggests continuations from one kind of text. See `base.Proposer`."""
