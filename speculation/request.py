@@ -1,0 +1,93 @@
+"""What is asked of the completer and what it answers; plain data, importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from speculation.sampling import SamplingParameters
+
+StopMode = Literal["line", "block", "none"]
+FinishReason = Literal["end", "line", "block", "length", "context", "deadline", "cancelled"]
+
+
+@dataclass(slots=True)
+class CompletionRequest:
+    """One completion to make. Offsets count code points of ``text``, whose line ends are already ``\\n``."""
+
+    text: str
+    offset: int
+    path: str = ""  # the document's identity and language hint; never opened
+    root: str = ""
+    language: str = ""
+    anchor_line: int | None = None  # 0-based line where the forced middle begins; None: the cursor's line
+    max_tokens: int = 64
+    stop: StopMode = "block"
+    speculation: bool = True
+    sampling: SamplingParameters | None = None  # None: greedy
+    forced_ids: Sequence[int] = ()  # generated ids of text that was typed through, kept as forced middle
+    frozen_prompt: FrozenPrompt | None = None  # prefix and suffix as they were when the anchor was set
+    previous_answer: Sequence[int] = ()  # ids of the rest of the last answer, when the user typed part of it
+    context: Sequence[tuple[str, str]] = ()  # (path, text) of other files, most stable first
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPrompt:
+    """Prefix and suffix text kept while the anchor stays, so that editor-made changes cost no prefill."""
+
+    prefix: str
+    suffix: str
+
+
+@dataclass(slots=True)
+class CompletionMetrics:
+    """Counts and milliseconds of one request. Stage times add up to ``total_ms`` with what the caller adds."""
+
+    tokenise_ms: float = 0.0
+    prefill_ms: float = 0.0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    sample_ms: float = 0.0
+    post_ms: float = 0.0
+    total_ms: float = 0.0
+    ttft_ms: float = 0.0
+    tpot_ms: float = 0.0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0  # prompt tokens whose KV was already there
+    new_tokens: int = 0  # prompt tokens evaluated now
+    prefill_passes: int = 0
+    forwards: int = 0  # decode passes
+    drafted: int = 0
+    accepted: int = 0
+    committed: int = 0  # text tokens + end token + trimmed tokens
+    text_tokens: int = 0
+    end_tokens: int = 0
+    trimmed_tokens: int = 0
+    rejected_depth: dict[int, int] = field(default_factory=dict)  # accepted length of drafts that failed -> count
+    drafted_by_source: dict[str, int] = field(default_factory=dict)
+    accepted_by_source: dict[str, int] = field(default_factory=dict)
+    anchor_line: int = 0
+
+
+class Generation(Protocol):
+    """A completion in the making. One step is one forward pass; between steps it can be dropped at no cost."""
+
+    text: str  # the completion so far, stop rules applied
+    token_ids: list[int]  # committed ids of `text` (without end and trimmed tokens)
+    finish_reason: FinishReason | None  # None while it goes on
+    metrics: CompletionMetrics
+
+    def step(self) -> bool:
+        """Makes one forward pass (a prefill chunk or a round); False when there is nothing left to do."""
+
+
+class CompletionEngine(Protocol):
+    """What the server and the command line hold: the model behind it is their business no more."""
+
+    name: str  # engine name for telemetry: "eager", "int8", …
+    model: str
+
+    def start(self, request: CompletionRequest) -> Generation:
+        """Begins a completion; cheap (tokenises the prompt, finds what the KV store still has)."""
