@@ -1,0 +1,151 @@
+"""The model's tokenizer, for text that is code: no marker is ever parsed out of it, and each id has exact bytes.
+
+A user's file may contain `<|fim_prefix|>` literally (this one does). So the tokenizer for text is built without the
+added tokens, and marker ids are looked up by name and inserted as ids. It needs `tokenizers` alone, which loads in a
+fraction of the time of the transformers wrapper.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as FastTokenizer
+
+_BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class TokenizerError(Exception):
+    """The model's tokenizer cannot be used; says why and what to do."""
+
+    exit_code = 3
+
+
+class Tokenizer:
+    """Encodes text without special tokens, and knows the bytes of every id."""
+
+    def __init__(self, definition: str) -> None:
+        """``definition``: the content of a ``tokenizer.json``."""
+        try:
+            data: dict[str, Any] = json.loads(definition)
+            self._added = {token["content"]: int(token["id"]) for token in data.get("added_tokens", [])}
+            data["added_tokens"] = [t for t in data.get("added_tokens", []) if _is_plain_text(t)]
+            data["post_processor"] = data["truncation"] = data["padding"] = None
+            self._fast = FastTokenizer.from_str(json.dumps(data))
+        except (ValueError, KeyError, TypeError) as error:
+            raise TokenizerError(f"tokenizer.json is damaged ({error}); fetch the model again") from error
+        except Exception as error:  # `tokenizers` raises bare Exception for a definition it cannot read
+            raise TokenizerError(f"tokenizer.json cannot be read by the tokenizers library: {error}") from error
+        self._decoder = json.dumps(data.get("decoder") or {})
+        self.vocab_size = max([len(data["model"].get("vocab", ())), *(i + 1 for i in self._added.values())])
+        self.hash = hashlib.sha256(definition.encode()).hexdigest()[:16]
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Tokenizer:
+        """Reads a ``tokenizer.json``."""
+        try:
+            return cls(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise TokenizerError(f"cannot read {path}: {error}") from error
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; strings that look like markers are text like any other."""
+        return list(self._fast.encode(text, add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of several texts, encoded in parallel."""
+        return [list(e.ids) for e in self._fast.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def pieces(self, text: str) -> list[tuple[int, int]]:
+        """The (start, end) code points of each token of a text."""
+        return [(int(a), int(b)) for a, b in self._fast.encode(text, add_special_tokens=False).offsets]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; an incomplete character at either end becomes U+FFFD."""
+        return b"".join(self.bytes_of(i) for i in ids).decode("utf-8", errors="replace")
+
+    def marker(self, name: str) -> int | None:
+        """The id of a special token by its exact name, or None when the vocabulary has no such single token."""
+        return self._added[name] if name in self._added else self._fast.token_to_id(name)
+
+    @cached_property
+    def added_ids(self) -> frozenset[int]:
+        """Ids of all added tokens that are not plain text: markers, chat roles and the like."""
+        return frozenset(self._added.values()) - frozenset(
+            i for content, i in self._added.items() if not content.strip()
+        )
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes a token stands for; empty for ids past the vocabulary."""
+        return self._bytes[token] if 0 <= token < len(self._bytes) else b""
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        table = [b""] * self.vocab_size
+        to_bytes = _byte_level if '"ByteLevel"' in self._decoder else _sentence_piece
+        for piece, token in self._fast.get_vocab(with_added_tokens=False).items():
+            if 0 <= token < self.vocab_size:
+                table[token] = to_bytes(piece)
+        for content, token in self._added.items():
+            table[token] = content.encode()
+        return table
+
+    @cached_property
+    def _ordered(self) -> tuple[list[bytes], list[int]]:
+        """All text tokens ordered by their bytes, so that a prefix is a contiguous range."""
+        pairs = sorted(
+            (piece, token)
+            for token, piece in enumerate(self._bytes)
+            if piece and token not in self.added_ids
+        )
+        return [piece for piece, _ in pairs], [token for _, token in pairs]
+
+    def ids_consistent_with(self, required: bytes) -> list[int]:
+        """Text tokens that begin with ``required`` or whose bytes are a beginning of it."""
+        pieces, ids = self._ordered
+        first = bisect_left(pieces, required)
+        last = first
+        while last < len(pieces) and pieces[last].startswith(required):
+            last += 1
+        found = ids[first:last]
+        for length in range(1, len(required)):
+            place = bisect_left(pieces, required[:length])
+            while place < len(pieces) and pieces[place] == required[:length]:
+                found.append(ids[place])
+                place += 1
+        return found
+
+
+def _is_plain_text(added_token: dict[str, Any]) -> bool:
+    """Some vocabularies keep runs of white space as added tokens; those are text, markers are not."""
+    return not added_token.get("special", False) and not str(added_token["content"]).strip()
+
+
+def _byte_level_table() -> dict[str, int]:
+    """The printable stand-in of each byte in byte-level BPE (GPT-2's mapping)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {chr(b): b for b in printable}
+    hidden = [b for b in range(256) if b not in set(printable)]
+    table.update({chr(256 + n): b for n, b in enumerate(hidden)})
+    return table
+
+
+_BYTE_LEVEL = _byte_level_table()
+
+
+def _byte_level(piece: str) -> bytes:
+    try:
+        return bytes(_BYTE_LEVEL[character] for character in piece)
+    except KeyError:  # a special token kept in the model's own vocabulary
+        return piece.encode()
+
+
+def _sentence_piece(piece: str) -> bytes:
+    fallback = _BYTE_FALLBACK.fullmatch(piece)
+    return bytes([int(fallback[1], 16)]) if fallback else piece.replace("\u2581", " ").encode()
