@@ -68,6 +68,9 @@ class CompletionMetrics:
     rejected_depth: dict[int, int] = field(default_factory=dict)  # accepted length of drafts that failed -> count
     drafted_by_source: dict[str, int] = field(default_factory=dict)
     accepted_by_source: dict[str, int] = field(default_factory=dict)
+    # source -> match length -> [drafted, accepted] tokens: does longer agreement mean better drafts?
+    by_match: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    passes_by_positions: dict[int, int] = field(default_factory=dict)  # positions of a decode pass -> passes
     anchor_line: int = 0
 
 
