@@ -41,7 +41,7 @@ class Draft:
     q: Tensor | None = None
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.tokens)  # so an empty draft is false
 
     def origin_of(self, node: int) -> Origin:
         """The origin of one node; the draft's own unless the nodes have their own."""
@@ -53,6 +53,29 @@ class Draft:
 
 
 EMPTY = Draft()
+
+
+def fit(draft: Draft, limit: int, vocab_size: int, depth: int | None = None) -> Draft:
+    """The part of a draft that a pass can take: at most ``limit`` nodes and ``depth`` levels, every id in the
+    vocabulary. A node whose parent is cut is cut too; what is left keeps its order."""
+    kept: dict[int, int] = {-1: -1}
+    level = {-1: 0}
+    for node, token in enumerate(draft.tokens):
+        parent = draft.parent_of(node)
+        fits = len(kept) - 1 < limit and 0 <= token < vocab_size and parent in kept and parent < node
+        if fits and (depth is None or level[parent] < depth):
+            kept[node] = len(kept) - 1
+            level[node] = level[parent] + 1
+    if len(kept) - 1 == len(draft.tokens):
+        return draft
+    nodes = [node for node in kept if node >= 0]
+    return Draft(
+        tokens=[draft.tokens[n] for n in nodes],
+        origin=draft.origin,
+        parents=None if draft.parents is None else [kept[draft.parents[n]] for n in nodes],
+        node_origins=None if draft.node_origins is None else [draft.node_origins[n] for n in nodes],
+        q=None if draft.q is None else draft.q[: len(nodes)],
+    )
 
 
 @dataclass(slots=True)
@@ -95,3 +118,17 @@ class Drafter(Protocol):
 
     def observe(self, round_: Round) -> None:
         """What became of the draft; also called for rounds whose draft was empty."""
+
+
+class NoDrafter:
+    """Speculation off: never proposes anything."""
+
+    def start(self, request: DraftRequest) -> None:
+        """Nothing to prepare."""
+
+    def draft(self, limit: int) -> Draft:
+        """Always empty."""
+        return EMPTY
+
+    def observe(self, round_: Round) -> None:
+        """Nothing to learn."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from speculation.sampling import SamplingParameters
 
 StopMode = Literal["line", "block", "none"]
-FinishReason = Literal["end", "line", "block", "length", "context", "deadline", "cancelled"]
+FinishReason = Literal["end", "line", "block", "suffix", "length", "context", "deadline", "cancelled"]
 
 
 @dataclass(slots=True)
@@ -65,6 +65,7 @@ class CompletionMetrics:
     text_tokens: int = 0
     end_tokens: int = 0
     trimmed_tokens: int = 0
+    healed_tokens: int = 0  # of the text tokens, those that only spell what was already typed
     rejected_depth: dict[int, int] = field(default_factory=dict)  # accepted length of drafts that failed -> count
     drafted_by_source: dict[str, int] = field(default_factory=dict)
     accepted_by_source: dict[str, int] = field(default_factory=dict)
@@ -84,6 +85,9 @@ class Generation(Protocol):
 
     def step(self) -> bool:
         """Makes one forward pass (a prefill chunk or a round); False when there is nothing left to do."""
+
+    def close(self) -> None:
+        """Lets go of the KV slot; what was computed stays in the KV store. Safe to call twice."""
 
 
 class CompletionEngine(Protocol):

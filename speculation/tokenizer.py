@@ -66,6 +66,13 @@ class Tokenizer:
         """The (start, end) code points of each token of a text."""
         return [(int(a), int(b)) for a, b in self._fast.encode(text, add_special_tokens=False).offsets]
 
+    def pre_token_starts(self, text: str) -> list[int]:
+        """Where the tokenizer's own splitting rule begins a new piece, in code points."""
+        splitter = self._fast.pre_tokenizer
+        if splitter is None or not text:
+            return [start for start, _ in self.pieces(text)]
+        return [int(start) for _, (start, _) in splitter.pre_tokenize_str(text)]
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; an incomplete character at either end becomes U+FFFD."""
         return b"".join(self.bytes_of(i) for i in ids).decode("utf-8", errors="replace")
