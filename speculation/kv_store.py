@@ -106,7 +106,7 @@ class KVStore:
 
     def _slot_from(self, source: Entry[int] | None, shared: int, length: int) -> Entry[int]:
         """A slot with the first ``shared`` tokens of ``source``: itself if nothing worth keeping is lost."""
-        if source is not None and not source.leased and True:
+        if source is not None and not source.leased and shared >= source.kept:
             return self._cut(source, shared)
         while self._prefixes.excess_bytes(length) > 0 and (oldest := self._prefixes.oldest()) is not None:
             if oldest is source:  # itself the least recently used: its own tail makes the room
