@@ -76,13 +76,17 @@ class Decoder:
         metrics.drafted += len(draft)
         metrics.accepted += len(path)
         metrics.committed += len(committed)
-        for nodes, by_source in (
-            (range(len(draft)), metrics.drafted_by_source),
-            (path, metrics.accepted_by_source),
+        passes = metrics.passes_by_positions
+        passes[1 + len(draft)] = passes.get(1 + len(draft), 0) + 1
+        for nodes, by_source, column in (
+            (range(len(draft)), metrics.drafted_by_source, 0),
+            (path, metrics.accepted_by_source, 1),
         ):
             for node in nodes:
-                source = draft.origin_of(node).source
-                by_source[source] = by_source.get(source, 0) + 1
+                origin = draft.origin_of(node)
+                by_source[origin.source] = by_source.get(origin.source, 0) + 1
+                by_length = metrics.by_match.setdefault(origin.source, {})
+                by_length.setdefault(origin.match_length, [0, 0])[column] += 1
         leaf = path[-1] if path else -1
         failed = any(draft.parent_of(node) == leaf for node in range(leaf + 1, len(draft)))
         if failed and not self.end.stopped:
