@@ -167,6 +167,14 @@ def test_a_prompt_above_the_budget_is_still_served():
     assert store.used_bytes <= 10 and len(verifier.slots) == len(store)
 
 
+def test_with_room_for_one_prompt_the_shared_part_is_taken_over_in_place():
+    verifier = TableVerifier()
+    store = KVStore(verifier, max_bytes=200)
+    complete(verifier, store, place(7), answer=[1])
+    assert complete(verifier, store, place(8), answer=[1]) == 50
+    assert verifier.opened == 1
+
+
 def test_without_room_for_a_copy_the_old_prompt_makes_way():
     verifier = TableVerifier()
     store = KVStore(verifier, 10**6)
