@@ -35,6 +35,7 @@ class StopRules:
         self._line_before = before
         self._next_line = surroundings.next_line
         self._bytes = bytearray()
+        self._starts: list[int] = []  # where each token's new text begins, in bytes
         self._checked_lines = 0
         self._went_deeper = False
         self.committed = 0
@@ -47,6 +48,7 @@ class StopRules:
         if token in self._end_ids:
             self.reason = "end"
             return False
+        self._starts.append(len(self._bytes))
         self._bytes += piece
         if self._mode != "none" and b"\n" in piece:
             self._check_lines()
@@ -59,9 +61,9 @@ class StopRules:
         """Tokens that may still be committed."""
         return self._max_tokens - self.committed
 
-    def bytes_kept(self, position: int) -> bool:
-        """Whether the byte at ``position`` of the generated text is part of the completion."""
-        return self.end is None or position < self.end
+    def kept_tokens(self) -> int:
+        """Committed tokens that the text needs: without the end token and what a rule trimmed."""
+        return sum(start < self.end for start in self._starts) if self.end is not None else len(self._starts)
 
     @property
     def text(self) -> str:

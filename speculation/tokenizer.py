@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Encoding
 from tokenizers import Tokenizer as FastTokenizer
 
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -36,6 +37,7 @@ class Tokenizer:
             data: dict[str, Any] = json.loads(definition)
             self._added = {token["content"]: int(token["id"]) for token in data.get("added_tokens", [])}
             data["added_tokens"] = [t for t in data.get("added_tokens", []) if _is_plain_text(t)]
+            _drop_dummy_prefix(data)
             data["post_processor"] = data["truncation"] = data["padding"] = None
             self._fast = FastTokenizer.from_str(json.dumps(data))
         except (ValueError, KeyError, TypeError) as error:
@@ -56,22 +58,23 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; strings that look like markers are text like any other."""
-        return list(self._fast.encode(text, add_special_tokens=False).ids)
+        return list(self._encoding(text).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of several texts, encoded in parallel."""
-        return [list(e.ids) for e in self._fast.encode_batch_fast(list(texts), add_special_tokens=False)]
+        whole = [_without_surrogates(text) for text in texts]
+        return [list(e.ids) for e in self._fast.encode_batch_fast(whole, add_special_tokens=False)]
 
     def pieces(self, text: str) -> list[tuple[int, int]]:
         """The (start, end) code points of each token of a text."""
-        return [(int(a), int(b)) for a, b in self._fast.encode(text, add_special_tokens=False).offsets]
+        return [(int(a), int(b)) for a, b in self._encoding(text).offsets]
 
     def pre_token_starts(self, text: str) -> list[int]:
         """Where the tokenizer's own splitting rule begins a new piece, in code points."""
         splitter = self._fast.pre_tokenizer
         if splitter is None or not text:
             return [start for start, _ in self.pieces(text)]
-        return [int(start) for _, (start, _) in splitter.pre_tokenize_str(text)]
+        return [int(start) for _, (start, _) in splitter.pre_tokenize_str(_without_surrogates(text))]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; an incomplete character at either end becomes U+FFFD."""
@@ -80,6 +83,9 @@ class Tokenizer:
     def marker(self, name: str) -> int | None:
         """The id of a special token by its exact name, or None when the vocabulary has no such single token."""
         return self._added[name] if name in self._added else self._fast.token_to_id(name)
+
+    def _encoding(self, text: str) -> Encoding:
+        return self._fast.encode(_without_surrogates(text), add_special_tokens=False)
 
     @cached_property
     def added_ids(self) -> frozenset[int]:
@@ -127,6 +133,25 @@ class Tokenizer:
                 found.append(ids[place])
                 place += 1
         return found
+
+
+def _drop_dummy_prefix(data: dict[str, Any]) -> None:
+    """SentencePiece puts a space before every text; the middle of a file has none."""
+    for part in (data.get("normalizer"), data.get("pre_tokenizer")):
+        for step in (part or {}).get("normalizers", (part or {}).get("pretokenizers", [part] if part else [])):
+            if step.get("type") == "Prepend":
+                step["prepend"] = ""
+            if step.get("type") == "Metaspace":
+                step["prepend_scheme"] = "never"
+
+
+def _without_surrogates(text: str) -> str:
+    """A lone surrogate (half of an emoji, from an editor that counts in UTF-16) has no UTF-8: it becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+    return text
 
 
 def _is_plain_text(added_token: dict[str, Any]) -> bool:
