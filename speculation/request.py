@@ -55,6 +55,7 @@ class CompletionMetrics:
     ttft_ms: float = 0.0
     tpot_ms: float = 0.0
     prompt_tokens: int = 0
+    context_tokens: int = 0  # of the prompt tokens, those of other files
     reused_tokens: int = 0  # prompt tokens whose KV was already there
     new_tokens: int = 0  # prompt tokens evaluated now
     prefill_passes: int = 0

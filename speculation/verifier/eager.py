@@ -7,6 +7,7 @@ through the same forward.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from speculation.verifier.nodes import ancestor_mask, check_nodes, check_path
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 PREFILL_CHUNK = 128
+LEAST_WINDOW = 1024  # a sliding window this long is a context of its own
 
 
 class EagerVerifier:
@@ -29,20 +31,24 @@ class EagerVerifier:
         self._slots: dict[int, _Slot] = {}
         self._next_slot = 0
         config = model.config.get_text_config()
-        sliding = _is_sliding(config)
+        window = _sliding_window(config)
+        # a context within the window never forgets, so the layers can be treated as full attention
+        self._plain_cache = window is None or window >= LEAST_WINDOW
         parameters = list(model.parameters())
         head = model.get_output_embeddings().weight
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         kv_bytes = 2 * config.num_hidden_layers * heads * head_dim * head.element_size()
-        croppable = not sliding and _cache_is_croppable(config)
+        croppable = self._plain_cache and _keeps_positions(config)
         self.capabilities = Capabilities(
             engine="eager",
             model=name,
             device=str(head.device),
             dtype=str(head.dtype).removeprefix("torch."),
             vocab_size=head.shape[0],
-            max_context=config.max_position_embeddings,
+            max_context=min(config.max_position_embeddings, window or config.max_position_embeddings)
+            if croppable
+            else config.max_position_embeddings,
             row_invariant=False,
             trees=croppable,
             croppable=croppable,
@@ -84,7 +90,11 @@ class EagerVerifier:
         if not 0 <= length <= source.length:
             raise VerifierError(f"cannot copy {length} positions of a slot that holds {source.length}")
         copy = self.open_slot()
-        if length:
+        if length and not self.capabilities.croppable:
+            if length < source.length:
+                raise VerifierError("this model's cache can only be copied whole")
+            self._slots[copy] = _Slot(deepcopy(source.cache), length)
+        elif length:
             layers = [(k[:, :, :length].clone(), v[:, :, :length].clone()) for k, v in source.layers()]
             self._slots[copy] = _Slot(self._new_cache(layers), length)
         return copy
@@ -160,7 +170,7 @@ class EagerVerifier:
     def _new_cache(self, layers: list[tuple[Tensor, Tensor]] | None = None) -> Any:
         from transformers import DynamicCache
 
-        cache = DynamicCache(config=self._model.config)
+        cache = DynamicCache() if self._plain_cache else DynamicCache(config=self._model.config)
         for number, (keys, values) in enumerate(layers or []):
             cache.update(keys, values, number)
         return cache
@@ -199,19 +209,16 @@ class _Slot:
             layer.values = layer.values[:, :, positions]
 
 
-def _is_sliding(config: Any) -> bool:
-    """Whether some layer forgets positions within the model's context."""
-    kinds = getattr(config, "layer_types", None) or []
+def _sliding_window(config: Any) -> int | None:
+    """Positions after which some layer forgets; None when none does."""
     window = getattr(config, "sliding_window", None)
-    if kinds:
-        return any(kind != "full_attention" for kind in kinds)
-    return window is not None and getattr(config, "use_sliding_window", True)
+    kinds = getattr(config, "layer_types", None) or []
+    slides = any("sliding" in kind for kind in kinds) if kinds else getattr(config, "use_sliding_window", True)
+    return int(window) if window is not None and slides else None
 
 
-def _cache_is_croppable(config: Any) -> bool:
+def _keeps_positions(config: Any) -> bool:
     """Whether every layer keeps keys and values by position (recurrent layers do not)."""
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer
-
-    layers = DynamicCache(config=config).layers
-    return all(type(layer) is DynamicLayer for layer in layers)
+    kinds = getattr(config, "layer_types", None) or []
+    recurrent = any("attention" not in kind or "linear" in kind for kind in kinds)
+    return not recurrent and not hasattr(config, "state_size") and not hasattr(config, "mamba_d_state")

@@ -1,0 +1,193 @@
+"""The completer: one loaded model that turns requests into generations.
+
+It ties prompt, KV store, drafter and decoder together, and counts and times what each does. One worker owns it;
+it knows no protocol and no editor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+from speculation.decoder import Decoder
+from speculation.draft import Drafter, DraftRequest, NoDrafter
+from speculation.families import Markers, markers_for
+from speculation.healing import Healing
+from speculation.kv_store import KVStore, Lease
+from speculation.prompt import Prompt, build_prompt
+from speculation.request import CompletionMetrics, CompletionRequest, FinishReason
+from speculation.sampling import SamplingParameters
+from speculation.stop import StopRules
+from speculation.text_end import TextEnd
+from speculation.tokenizer import Tokenizer
+from speculation.verifier.base import Verifier
+
+PROMPT_TOKENS = 1024  # on a CPU a cold prompt costs about a millisecond and a half per token
+PROMPT_TOKENS_GPU = 4096
+KV_STORE_BYTES = 192 << 20
+
+
+class Completer:
+    """A model, its tokenizer, its KV store and a drafter. Implements `request.CompletionEngine`."""
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        tokenizer: Tokenizer,
+        *,
+        drafter: Drafter | None = None,
+        prompt_tokens: int | None = None,
+        kv_bytes: int = KV_STORE_BYTES,
+    ) -> None:
+        """``prompt_tokens``: budget of a prompt; by default it follows the device."""
+        capabilities = verifier.capabilities
+        self.verifier = verifier
+        self.tokenizer = tokenizer
+        self.name = capabilities.engine
+        self.model = capabilities.model
+        self.markers: Markers = markers_for(tokenizer, capabilities.model)
+        self.drafter: Drafter = drafter if drafter is not None else NoDrafter()
+        self.prompt_tokens = prompt_tokens or (
+            PROMPT_TOKENS if capabilities.device == "cpu" else PROMPT_TOKENS_GPU
+        )
+        self.store = KVStore(verifier, kv_bytes)
+
+    def start(self, request: CompletionRequest) -> Completion:
+        """Begins a completion: tokenises the prompt and finds what the KV store still has of it."""
+        started = perf_counter()
+        sampling = request.sampling or SamplingParameters()
+        capabilities = self.verifier.capabilities
+        max_tokens = max(1, min(request.max_tokens, capabilities.max_context // 2))
+        budget = max(64, min(self.prompt_tokens, capabilities.max_context - max_tokens))
+        prompt = build_prompt(request, self.tokenizer, self.markers, budget)
+        speculate = request.speculation and capabilities.croppable
+        drafter = self.drafter if speculate else NoDrafter()
+        drafter.start(_draft_request(request, prompt, capabilities.vocab_size))
+        metrics = CompletionMetrics(
+            prompt_tokens=len(prompt.tokens), anchor_line=prompt.anchor_line, context_tokens=len(prompt.context)
+        )
+        metrics.tokenise_ms = (perf_counter() - started) * 1e3
+        return Completion(self, prompt, request, sampling, max_tokens, drafter, metrics, started)
+
+
+class Completion:
+    """One generation. Implements `request.Generation`."""
+
+    def __init__(
+        self,
+        completer: Completer,
+        prompt: Prompt,
+        request: CompletionRequest,
+        sampling: SamplingParameters,
+        max_tokens: int,
+        drafter: Drafter,
+        metrics: CompletionMetrics,
+        started: float,
+    ) -> None:
+        self.prompt = prompt
+        self.metrics = metrics
+        self.finish_reason: FinishReason | None = None
+        self._completer = completer
+        self._verifier = completer.verifier
+        self._started = started
+        self._lease: Lease | None = completer.store.acquire(prompt.tokens, prompt.anchored)
+        self._prefilled = self._lease.reused
+        metrics.reused_tokens = self._lease.reused
+        metrics.new_tokens = len(prompt.tokens) - self._lease.reused
+        self._stop = StopRules(request.stop, completer.markers.end_ids, max_tokens, prompt.surroundings)
+        end = TextEnd(
+            prompt.tokens,
+            sampling=sampling,
+            stop=self._stop,
+            healing=Healing(completer.tokenizer, prompt.required, completer.verifier.capabilities.vocab_size),
+            tokenizer=completer.tokenizer,
+            first_position=len(prompt.middle),
+        )
+        self.decoder = Decoder(self._verifier, self._lease.slot, end, drafter, metrics)
+        self._first_text_at = 0.0
+
+    @property
+    def text(self) -> str:
+        """The completion so far, stop rules applied."""
+        return self._stop.text
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Committed ids of the text; the first of them may only spell what was typed (token healing)."""
+        return self.decoder.end.committed[: self._stop.kept_tokens()]
+
+    def step(self) -> bool:
+        """One forward pass; False when the completion is finished, with its slot given back."""
+        if self.finish_reason is not None or self._lease is None:
+            return False
+        try:
+            if self._prefilled < len(self.prompt.tokens) - 1:
+                self._prefill_chunk()
+            else:
+                self._round()
+        except BaseException:
+            self.close()
+            raise
+        return self.finish_reason is None
+
+    def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Steps until finished, or until ``go_on`` says no (asked between forward passes)."""
+        while go_on() and self.step():
+            pass
+
+    def close(self, reason: FinishReason = "cancelled") -> None:
+        """Gives the slot back and settles the metrics; what was computed stays in the KV store."""
+        if self._lease is not None:
+            self._completer.store.release(self._lease)
+            self._lease = None
+        self.finish_reason = self.finish_reason or reason
+        self._settle()
+
+    def _prefill_chunk(self) -> None:
+        assert self._lease is not None
+        began = perf_counter()
+        chunk = self.prompt.tokens[self._prefilled : -1][: self._verifier.capabilities.prefill_chunk]
+        self._verifier.prefill(self._lease.slot, chunk)
+        self._completer.store.advance(self._lease, chunk)
+        self._prefilled += len(chunk)
+        self.metrics.prefill_passes += 1
+        self.metrics.prefill_ms += (perf_counter() - began) * 1e3
+
+    def _round(self) -> None:
+        assert self._lease is not None
+        pending = self.decoder.end.last_token
+        committed = self.decoder.round()
+        self._completer.store.advance(self._lease, [pending, *committed[:-1]])
+        if not self._first_text_at:
+            self._first_text_at = perf_counter()
+        if self.decoder.done:
+            self.finish_reason = self._stop.reason or "context"
+            self.close()
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
+        now = perf_counter()
+        metrics, end = self.metrics, self.decoder.end
+        metrics.end_tokens = int(self._stop.reason == "end")
+        metrics.text_tokens = self._stop.kept_tokens()
+        metrics.trimmed_tokens = metrics.committed - metrics.text_tokens - metrics.end_tokens
+        metrics.healed_tokens = end.healed
+        metrics.total_ms = (now - self._started) * 1e3
+        if self._first_text_at:
+            metrics.ttft_ms = (self._first_text_at - self._started) * 1e3
+            later = metrics.committed - 1
+            metrics.tpot_ms = (now - self._first_text_at) * 1e3 / later if later > 0 else 0.0
+
+
+def _draft_request(request: CompletionRequest, prompt: Prompt, vocab_size: int) -> DraftRequest:
+    return DraftRequest(
+        prefix=prompt.prefix,
+        middle=prompt.middle,
+        suffix=prompt.suffix,
+        context=prompt.context,
+        document=request.path,
+        root=request.root,
+        vocab_size=vocab_size,
+        previous_answer=request.previous_answer,
+    )
