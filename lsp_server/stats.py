@@ -1,0 +1,172 @@
+"""The summary of latency logs: one plain dict that the terminal, ``--json`` and the HTML page all show."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from lsp_server.stats_figures import describe, describe_costs
+from lsp_server.stats_formulas import CostTable
+from lsp_server.stats_group import OTHER, OUTCOME_RANK, Group
+from lsp_server.stats_log import Costs, Outcome, ReadCounts, Request, first_costs, read
+from lsp_server.telemetry_schema import VERSION
+
+GROUP_LIMIT = 400  # groups kept; later ones share one
+JOIN_WINDOW = 20_000  # answers whose outcomes are waited for; at least this many, at most twice
+
+
+def summarise(paths: list[Path], by: str = "route", since: str = "") -> dict[str, Any]:
+    """Reads the logs, oldest first, and adds them up by route, source, language, model or hour."""
+    counts = ReadCounts()
+    summary = Summary(by, first_costs(paths))
+    summary.add_all(read(paths, counts, since))
+    return summary.result(counts, since)
+
+
+class Summary:
+    """Groups requests by a key and joins their outcomes; one pass, in the order of the log."""
+
+    def __init__(self, by: str, tables: Iterable[Costs] = ()) -> None:
+        self.by = by
+        self._key = KEYS[by]
+        self._groups: dict[str, Group] = {}
+        self._costs: dict[tuple[str, str, str], CostTable] = {}
+        self._open: dict[str, _Answer] = {}  # the newest answers
+        self._older: dict[str, _Answer] = {}  # those before them
+        self._outcomes = self._unmatched = 0
+        self._first = self._last = ""
+        for table in reversed(list(tables)):
+            self._add_costs(table)
+
+    def add_all(self, lines: Iterable[Request | Outcome | Costs]) -> None:
+        """Adds records in the order of the log."""
+        for line in lines:
+            if isinstance(line, Request):
+                self._add_request(line)
+            elif isinstance(line, Outcome):
+                self._add_outcome(line)
+            else:
+                self._add_costs(line)
+
+    def _add_request(self, request: Request) -> None:
+        key = self._key(request)
+        group = self._groups.get(key)
+        if group is None:
+            if len(self._groups) >= GROUP_LIMIT:
+                key = OTHER
+            group = self._groups.setdefault(key, Group())
+        group.add(request, self._costs.get((request.model, request.engine, request.device)))
+        self._first = self._first or request.at
+        self._last = request.at
+        if request.characters:
+            if len(self._open) >= JOIN_WINDOW:
+                self._open, self._older = {}, self._open
+            self._open[request.id] = _Answer(group)
+
+    def _add_outcome(self, outcome: Outcome) -> None:
+        self._outcomes += 1
+        answer = self._open.get(outcome.id) or self._older.get(outcome.id)
+        if answer is None:
+            self._unmatched += 1
+        else:
+            answer.settle(outcome)
+
+    def _add_costs(self, table: Costs) -> None:
+        with contextlib.suppress(ValueError):  # a table that makes no sense estimates nothing
+            costs = CostTable(table.positions, table.pass_ms)
+            self._costs[table.model, table.engine, table.device] = costs
+
+    def result(self, counts: ReadCounts, since: str = "") -> dict[str, Any]:
+        """The summary as plain data: milliseconds, shares between 0 and 1, None where nothing is known."""
+        overall = Group()
+        for group in self._groups.values():
+            overall.merge(group)
+        keys = sorted(self._groups, key=str if self.by == "hour" else lambda key: -self._groups[key].n)
+        return {
+            "version": VERSION,
+            "by": self.by,
+            "since": since,
+            "log": {
+                "files": counts.files,
+                "lines": counts.lines,
+                "truncated": counts.truncated,
+                "foreign": counts.foreign,
+                "lost": counts.lost,
+                "requests": overall.n,
+                "outcomes": self._outcomes,
+                "outcomes_without_request": self._unmatched,
+                "first": self._first,
+                "last": self._last,
+            },
+            "overall": describe(overall),
+            "groups": [{"key": key, **describe(self._groups[key])} for key in keys],
+            "costs": [
+                {"model": model, "engine": engine, "device": device, **describe_costs(table)}
+                for (model, engine, device), table in self._costs.items()
+            ],
+        }
+
+
+class _Answer:
+    """An answer with text, until its outcomes are known. Only its best outcome counts."""
+
+    __slots__ = ("group", "outcome", "shown", "taken")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.outcome = ""
+        self.shown = False
+        self.taken = 0
+
+    def settle(self, event: Outcome) -> None:
+        group = self.group
+        if event.outcome == "shown":
+            group.outcomes["shown"] += not self.shown
+            self.shown = True
+        elif event.outcome == "kept":
+            group.characters["checked"] += self.taken
+            group.characters["kept"] += event.characters
+        elif OUTCOME_RANK[event.outcome] >= OUTCOME_RANK.get(self.outcome, 0):
+            if self.outcome:
+                group.outcomes[self.outcome] -= 1
+            group.outcomes[event.outcome] += 1
+            self.outcome = event.outcome
+            group.characters["taken"] += event.characters - self.taken
+            self.taken = event.characters
+
+
+def _main_source(request: Request) -> str:
+    """The source that gave most accepted tokens, else most drafted ones."""
+    counts = request.accepted_by_source or request.drafted_by_source
+    return max(counts, key=counts.__getitem__) if counts else "(no draft)"
+
+
+class _LocalHour:
+    """The local hour of a time stamp; stamps come in order, so the last minute's answer is kept."""
+
+    def __init__(self) -> None:
+        self._minute = self._hour = ""
+
+    def __call__(self, request: Request) -> str:
+        minute = request.at[:16]
+        if minute != self._minute:
+            try:
+                moment = datetime.fromisoformat(minute + "+00:00").astimezone()
+            except ValueError:
+                return OTHER
+            self._minute, self._hour = minute, moment.strftime("%Y-%m-%d %H:00")
+        return self._hour
+
+
+KEYS: dict[str, Callable[[Request], str]] = {
+    "route": lambda request: request.route,
+    "source": _main_source,
+    "language": lambda request: request.language or "(none)",
+    "model": lambda request: (
+        f"{request.model} · {request.engine} · {request.device}" if request.model else "(none)"
+    ),
+    "hour": _LocalHour(),
+}

@@ -1,0 +1,208 @@
+"""Reads latency logs back: typed records, oldest file first; foreign lines are counted, never fatal."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from lsp_server.telemetry_writer import rotated_paths
+
+BLOCK_BYTES = 2**20
+COSTS_MARK = b'"kind":"costs"'  # as the writer spells it
+LONGEST_LINE = 2**20  # bytes; a longer one is foreign, so that memory stays bounded on any file
+
+Amount = Annotated[int, msgspec.Meta(ge=0)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Request(msgspec.Struct, tag_field="kind", tag="request", gc=False):
+    """What `stats` reads of a request's record; the schema has the meaning of the fields."""
+
+    v: Literal[1]
+    id: str
+    at: str
+    route: Literal["typed-through", "continued", "generated", "dropped"]
+    total_ms: Milliseconds
+    reason: str = ""
+    queue_ms: Milliseconds = 0.0
+    tokenise_ms: Milliseconds = 0.0
+    prefill_ms: Milliseconds = 0.0
+    draft_ms: Milliseconds = 0.0
+    verify_ms: Milliseconds = 0.0
+    sample_ms: Milliseconds = 0.0
+    post_ms: Milliseconds = 0.0
+    ttft_ms: Milliseconds = 0.0
+    tpot_ms: Milliseconds = 0.0
+    reused_tokens: Amount = 0
+    new_tokens: Amount = 0
+    forwards: Amount = 0
+    drafted: Amount = 0
+    accepted: Amount = 0
+    committed: Amount = 0
+    text_tokens: Amount = 0
+    rejected_depth: dict[int, Amount] = {}
+    drafted_by_source: dict[str, Amount] = {}
+    accepted_by_source: dict[str, Amount] = {}
+    by_match: dict[str, dict[int, tuple[Amount, Amount]]] = {}
+    passes_by_positions: dict[int, Amount] = {}
+    characters: Amount = 0
+    batch_size: Amount = 1
+    speculation: bool = True
+    off_fraction: float = 0.0
+    sampling: dict[str, float] | None = None
+    oom_count: Amount = 0
+    model: str = ""
+    engine: str = ""
+    device: str = ""
+    device_memory_bytes: int | None = None
+    language: str = ""
+
+
+class Outcome(msgspec.Struct, tag_field="kind", tag="outcome", gc=False):
+    """What became of an answer."""
+
+    v: Literal[1]
+    id: str
+    at: str
+    outcome: Literal["shown", "accepted", "partial", "rejected", "superseded", "kept"]
+    characters: Amount = 0
+    units: Amount = 0
+    unit: str = ""
+
+
+class Costs(msgspec.Struct, tag_field="kind", tag="costs", gc=False):
+    """A measured cost table t(m)."""
+
+    v: Literal[1]
+    at: str
+    model: str
+    engine: str
+    device: str
+    positions: list[Annotated[int, msgspec.Meta(ge=1)]]
+    pass_ms: list[Milliseconds]
+
+
+class Lost(msgspec.Struct, tag_field="kind", tag="lost", gc=False):
+    """Records that the writer could not write."""
+
+    v: Literal[1]
+    count: Amount
+
+
+Line = Request | Outcome | Costs | Lost
+
+
+class StatsError(Exception):
+    """A log or an option that can't be used; says which and what to do."""
+
+    exit_code = 2
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What was read beside the records."""
+
+    files: int = 0
+    lines: int = 0
+    truncated: int = 0  # not JSON: cut short, or something else altogether
+    foreign: int = 0  # JSON, but no record of a version we know
+    lost: int = 0  # records the writer reported as lost
+
+
+def read(paths: Sequence[Path], counts: ReadCounts, since: str = "") -> Iterator[Request | Outcome | Costs]:
+    """The records of these files in order, from time stamp ``since`` on (ISO, UTC, as in the log).
+
+    Cost tables are given whatever their age: later requests rest on them.
+    """
+    decode = msgspec.json.Decoder(Line).decode
+    for path in paths:
+        counts.files += 1
+        try:
+            for lines in _lines(path, counts):
+                for line in lines:
+                    try:
+                        record = decode(line)
+                    except msgspec.ValidationError:
+                        counts.foreign += 1
+                        continue
+                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                        if line.strip():
+                            counts.truncated += 1
+                        else:
+                            counts.lines -= 1
+                        continue
+                    if type(record) is Lost:
+                        counts.lost += record.count
+                    elif type(record) is Costs or record.at >= since:  # type: ignore[union-attr]
+                        yield record  # type: ignore[misc]
+        except OSError as error:
+            raise StatsError(f"cannot read {path}: {error.strerror}") from error
+
+
+def first_costs(paths: Sequence[Path]) -> list[Costs]:
+    """The cost tables in these files, oldest first: requests logged before any table use the first one.
+
+    (Rotation may have taken the table that was in force.) Only lines that hold one are decoded.
+    """
+    decode = msgspec.json.Decoder(Costs).decode
+    tables: list[Costs] = []
+    for path in paths:
+        with contextlib.suppress(OSError):  # `read` reports it
+            for lines in _lines(path, ReadCounts()):
+                for line in lines:
+                    if COSTS_MARK in line:
+                        with contextlib.suppress(msgspec.DecodeError):
+                            tables.append(decode(line))
+    return tables
+
+
+def _lines(path: Path, counts: ReadCounts) -> Iterator[list[bytes]]:
+    """Lines by the block: faster than one by one, and bounded for files without line ends."""
+    with path.open("rb") as file:
+        rest = b""
+        skipping = False  # inside a line that is too long
+        while block := file.read(BLOCK_BYTES):
+            lines = (rest + block).split(b"\n")
+            rest = lines.pop()
+            if skipping and lines:
+                del lines[0]
+                skipping = False
+            if skipping:
+                rest = b""
+            elif len(rest) > LONGEST_LINE:
+                counts.lines += 1
+                counts.foreign += 1
+                rest, skipping = b"", True
+            counts.lines += len(lines)
+            yield lines
+        if rest:
+            counts.lines += 1
+            yield [rest]
+
+
+def log_files(log: Path) -> list[Path]:
+    """A log and its rotated predecessors, oldest first; those that exist."""
+    return [path for path in [*reversed(rotated_paths(log)), log] if path.exists()]
+
+
+def since_stamp(text: str, now: datetime | None = None) -> str:
+    """``--since`` as the log's time stamp: an age like 30m, 6h, 7d, or a local date or time in ISO form."""
+    now = now or datetime.now(timezone.utc)
+    if age := re.fullmatch(r"(\d+)\s*([mhdw])", text.strip()):
+        unit = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}[age[2]]
+        moment = now - timedelta(**{unit: int(age[1])})
+    else:
+        try:
+            moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00")).astimezone(timezone.utc)
+        except ValueError:
+            raise StatsError(
+                f"--since {text!r}: give an age (30m, 6h, 7d, 2w) or a date (2026-01-31)"
+            ) from None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
