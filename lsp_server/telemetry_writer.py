@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,21 @@ RETRY_DELAY_S = 5.0  # after the log could not be written
 class TelemetryWriter:
     """The log file's owner in this process; several processes may write the same file.
 
-    ``path`` None writes nothing. Records must not be changed after they were handed to `write`.
+    ``path`` None writes no file. ``sinks`` are given every record as well, on the background thread; what
+    they raise is dropped. Records must not be changed after they were handed to `write`.
     """
 
-    def __init__(self, path: Path | None, max_bytes: int = MAX_BYTES, keep_files: int = KEEP_FILES) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        max_bytes: int = MAX_BYTES,
+        keep_files: int = KEEP_FILES,
+        sinks: Sequence[Callable[[Mapping[str, Any]], None]] = (),
+    ) -> None:
         self.path = path
         self._max_bytes = max_bytes
         self._keep_files = keep_files
+        self._sinks = tuple(sinks)
         self._queue: deque[Mapping[str, Any]] = deque()
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -59,7 +67,7 @@ class TelemetryWriter:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Hands one record to the background thread; never raises, never waits for the disk."""
-        if self.path is None or self._closing.is_set():
+        if self._closing.is_set() or (self.path is None and not self._sinks):
             return
         if len(self._queue) >= QUEUE_LIMIT:
             self._refused += 1
@@ -102,8 +110,14 @@ class TelemetryWriter:
         lines: list[bytes] = []
         size = 0
         while self._queue:
+            record = self._queue.popleft()
+            for sink in self._sinks:
+                with contextlib.suppress(Exception):
+                    sink(record)
+            if self.path is None:
+                continue
             try:
-                line = _line(self._queue.popleft())
+                line = _line(record)
             except (TypeError, ValueError, RecursionError):
                 self._failed += 1
                 continue
