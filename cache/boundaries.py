@@ -4,7 +4,7 @@ A byte-pair tokenizer first cuts text into pre-tokens by a regular expression. T
 inside a pre-token of the families in use, and nothing on either side of them looks across:
 
 * before a line with something on it. Qwen2, Llama 3 and their like match line ends with ``\\s*[\\r\\n]+`` or
-  as the tail of punctuation, always up to the last line end of a run of white space; nothing goes on behind it.
+  as the tail of punctuation, always up to the last line end of a run of white space, and go on no further.
 * before a line end that follows something visible. GPT-2, StarCoder2 and SmolLM2 put line ends only in
   ``\\s+``, which begins where the visible text ends.
 

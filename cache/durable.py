@@ -1,0 +1,42 @@
+"""Files that are either there and whole or not there, readable by their owner only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PRIVATE = 0o600
+
+
+def write_synced(path: Path, data: bytes | memoryview) -> None:
+    """Writes a new file with mode 0600 and waits until it is on the disk."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_synced(path: Path, data: bytes) -> None:
+    """Replaces a file's content in one step: a reader, or a crash, sees the old or the new."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    write_synced(temporary, data)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file written by someone else is on the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames and new files in a directory last; nothing to do where directories cannot be opened."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,124 @@
+"""The n-gram index of a workspace's files on disk, as it is read: mapped, never changed.
+
+One directory per (tokenizer, format, workspace root), with a manifest that names the segments in order of age
+and the files in each that are out of date. ``index_builder`` writes it, and makes damaged segments anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cache.durable import replace_synced
+from cache.gram_trie import GRAM, gram_key
+from cache.ngrams import MAX_MATCH, Match
+from cache.segment import FORMAT, Segment, SegmentDamagedError
+
+MANIFEST = "manifest.json"
+
+
+def directory_for(base: Path, root: str | Path, tokenizer_hash: str) -> Path:
+    """Where the index of a workspace root is kept below ``base``."""
+    identity = "\0".join((os.path.realpath(root), tokenizer_hash, FORMAT))
+    return base / hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@dataclass
+class Manifest:
+    """What the index consists of; replaced in one step, so a reader sees the old or the new."""
+
+    root: str = ""
+    segments: dict[str, dict[str, str]] = field(default_factory=dict)  # name -> checksums, oldest first
+    outdated: dict[str, list[int]] = field(default_factory=dict)  # name -> indices of files not to be used
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """The manifest in a directory; an empty one where none can be read."""
+        try:
+            data = json.loads((directory / MANIFEST).read_bytes())
+            return cls(data["root"], dict(data["segments"]), dict(data["outdated"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls()
+
+    def write(self, directory: Path) -> None:
+        """Puts this manifest in force."""
+        replace_synced(directory / MANIFEST, json.dumps(self.__dict__).encode())
+
+
+class FrozenIndex:
+    """The segments of one workspace. ``refresh`` may run in any thread; queries see the old or the new set."""
+
+    def __init__(self, directory: Path) -> None:
+        """Reads nothing yet: call ``refresh``, in the background, since it verifies checksums."""
+        self.directory = directory
+        self.damaged: list[str] = []  # why segments were dropped
+        self._segments: tuple[Segment, ...] = ()  # newest first
+        self._overridden: set[str] = set()
+
+    @property
+    def token_count(self) -> int:
+        """Tokens that can be found, separators included."""
+        return sum(len(segment.tokens) for segment in self._segments)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Newest first."""
+        return self._segments
+
+    def refresh(self) -> None:
+        """Takes over what the manifest now says; segments new here are verified first."""
+        manifest = Manifest.read(self.directory)
+        known = {segment.name: segment for segment in self._segments}
+        segments = []
+        for name, checksums in manifest.segments.items():
+            try:
+                segment = known.get(name) or Segment(self.directory / name, checksums)
+            except (SegmentDamagedError, OSError, ValueError, TypeError) as error:
+                self.damaged.append(str(error))
+                continue
+            self._mask(segment, manifest.outdated.get(name, ()))
+            segments.append(segment)
+        self._segments = tuple(reversed(segments))
+
+    def override(self, paths: set[str]) -> None:
+        """Names the files (relative to the root) whose newer text is in the hot index."""
+        if paths == self._overridden:
+            return
+        self._overridden = set(paths)
+        manifest = Manifest.read(self.directory)
+        for segment in self._segments:
+            self._mask(segment, manifest.outdated.get(segment.name, ()))
+
+    def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
+        """The longest, then most recent, places where the context's end occurs; at least 4 tokens agree."""
+        if len(context) < GRAM or not self._segments:
+            return []
+        key = gram_key(context[-GRAM:])
+        back = [*context[-MAX_MATCH:]][::-1]
+        hits = [
+            (length, -age, position, segment)
+            for age, segment in enumerate(self._segments)
+            for length, position in segment.hits(key, back)
+        ]
+        hits.sort(key=lambda hit: hit[:3], reverse=True)
+        del hits[max_hits:]
+        return [
+            Match(length, segment.path_at(position), segment, position)
+            for length, _, position, segment in hits
+        ]
+
+    def continuation(self, match: Match, count: int) -> list[int]:
+        """At most ``count`` tokens that follow a match."""
+        segment: Segment = match.place
+        return segment.continuation(match, count)
+
+    def _mask(self, segment: Segment, outdated: Sequence[int]) -> None:
+        overridden = self._overridden
+        masked = set(outdated)
+        if overridden:
+            masked.update(i for i, file in enumerate(segment.files) if file.path in overridden)
+        segment.masked = masked
