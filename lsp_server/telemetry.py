@@ -151,7 +151,8 @@ def metrics_since(now: CompletionMetrics, earlier: CompletionMetrics) -> Complet
     for name in _METRIC_NAMES:
         setattr(difference, name, _minus(getattr(now, name), getattr(earlier, name)))
     # the prompt, the anchor and the first token's time are facts of the generation, not amounts
-    difference.prompt_tokens, difference.anchor_line = now.prompt_tokens, now.anchor_line
+    difference.prompt_tokens, difference.context_tokens = now.prompt_tokens, now.context_tokens
+    difference.anchor_line = now.anchor_line
     difference.ttft_ms = 0.0 if earlier.committed else now.ttft_ms
     difference.tpot_ms = now.tpot_ms
     return difference

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import json
 import os
+import stat
 import sys
 import threading
 import time
@@ -180,7 +181,7 @@ class TelemetryWriter:
         self._file = os.open(
             self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600
         )
-        if hasattr(os, "fchmod"):
+        if sys.platform != "win32" and stat.S_ISREG(os.fstat(self._file).st_mode):
             os.fchmod(self._file, 0o600)
         return self._file
 
