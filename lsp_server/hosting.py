@@ -1,0 +1,134 @@
+"""Runs servers on an event loop: one on standard streams, or one for each connection to a socket.
+
+A client's end, however it comes, ends its connection; the process ends with its only client, or, on a socket,
+after some time without any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from lsp_server.server import CompletionServer
+from lsp_server.service import CompletionService
+from lsp_server.telemetry import TelemetryWriter
+from lsp_server.transport import Writer, converse, standard_streams
+
+SWITCH_INTERVAL_S = 0.001  # the worker's Python code gives way to the event loop this often
+PARENT_CHECK_S = 1.0
+LOAD_DELAY_S = 0.2  # importing torch blocks the loop for moments: `initialize` goes first
+
+
+class Host:
+    """The connections of one process."""
+
+    def __init__(self, service: CompletionService, writer: TelemetryWriter, idle_exit_s: float = 0.0) -> None:
+        """``idle_exit_s``: a socket's host ends after this long without a client; 0: never."""
+        self.service = service
+        self.writer = writer
+        self.idle_exit_s = idle_exit_s
+        self._connections = 0
+        self._finished = asyncio.Event()
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    async def on_standard_streams(self) -> int:
+        """Serves the one client on standard input and output; returns the exit code."""
+        self._prepare()
+        reader, writer = standard_streams()
+        code = await self._connection(reader, writer, watch_parent=True)
+        writer.close()
+        return code
+
+    async def on_socket(self, path: Path) -> int:
+        """Serves every client that connects to a Unix socket; the file is removed at the end."""
+        old_mask = os.umask(0o177)
+        try:
+            listening = await asyncio.start_unix_server(self._accept, path)
+        finally:
+            os.umask(old_mask)
+        try:
+            return await self._serve_until_finished(listening)
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def on_tcp(self, host: str, port: int, announce: Callable[[int], None]) -> int:
+        """Serves every client that connects; ``announce`` gets the port in use."""
+        listening = await asyncio.start_server(self._accept, host, port)
+        announce(listening.sockets[0].getsockname()[1])
+        return await self._serve_until_finished(listening)
+
+    async def _serve_until_finished(self, listening: asyncio.Server) -> int:
+        self._prepare()
+        self._watch_idle()
+        async with listening:
+            await self._finished.wait()
+        return 0
+
+    def _prepare(self) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        loop = asyncio.get_running_loop()
+        loop.call_later(LOAD_DELAY_S, self.service.start)
+        for name in ("SIGTERM", "SIGINT"):
+            with contextlib.suppress(NotImplementedError, AttributeError):
+                loop.add_signal_handler(getattr(signal, name), self._finished.set)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        self._watch_idle()
+        try:
+            await self._connection(reader, writer)
+        finally:
+            self._connections -= 1
+            self._watch_idle()
+            writer.close()
+
+    async def _connection(
+        self, reader: asyncio.StreamReader, writer: Writer, watch_parent: bool = False
+    ) -> int:
+        server = CompletionServer(self.service, self.writer)
+        left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        server.protocol.set_writer(writer)
+        server.protocol.on_exit = lambda clean: None if left.done() else left.set_result(0 if clean else 1)
+        waits: list[Awaitable[Any]] = [left, converse(reader, server.protocol.receive), self._finished.wait()]
+        if watch_parent:
+            waits.append(_parent_gone(server))
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        server.end()
+        return left.result() if left.done() and not left.cancelled() else 0
+
+    def _watch_idle(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if self._connections == 0 and self.idle_exit_s > 0:
+            loop = asyncio.get_running_loop()
+            self._idle_timer = loop.call_later(self.idle_exit_s, self._finished.set)
+
+
+async def _parent_gone(server: CompletionServer) -> None:
+    """Returns when the editor's process is gone; a standard input that others inherited does not tell."""
+    while server.client_pid is None:
+        await asyncio.sleep(PARENT_CHECK_S)
+    if not _alive(server.client_pid):  # another name space: nothing to watch
+        await asyncio.Event().wait()
+    while _alive(server.client_pid):
+        await asyncio.sleep(PARENT_CHECK_S)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

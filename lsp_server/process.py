@@ -1,0 +1,88 @@
+"""The process that owns the model: reads the settings, loads the engine in the background and serves.
+
+pygls logs whole messages, which are the user's source text: it is silenced, and our own log holds none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import logging.handlers
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from cache.paths import log_dir
+from lsp_server.hosting import Host
+from lsp_server.service import CompletionService, Progress
+from lsp_server.settings import Settings, resolve
+from lsp_server.telemetry import TelemetryWriter
+from lsp_server.telemetry_writer import LOG_NAME
+from speculation.request import CompletionEngine
+
+SERVER_LOG = "server.log"
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serves with the model of the settings; does not return before the client is gone."""
+    settings, _ = resolve()
+    keep_log()
+
+    def load(progress: Progress) -> CompletionEngine:
+        return _load(settings, progress)
+
+    writer = TelemetryWriter(log_dir() / LOG_NAME if settings.telemetry_log else None)
+    host = Host(CompletionService(load), writer, settings.idle_exit_minutes * 60)
+    if arguments.socket is not None:
+        end_process(host, run(host.on_socket(arguments.socket)))
+    if arguments.tcp is not None:
+        name, _, port = arguments.tcp.rpartition(":")
+        end_process(host, run(host.on_tcp(name or "127.0.0.1", int(port), _announce)))
+    end_process(host, run(host.on_standard_streams()))
+    return 0
+
+
+def run(main: Coroutine[Any, Any, int]) -> int:
+    """Runs the event loop."""
+    return asyncio.run(main)
+
+
+def end_process(host: Host, code: int) -> None:
+    """Ends at once: a forward pass or a load that is going on in the worker must not hold the process up."""
+    host.service.stop(timeout_s=0.5)
+    host.writer.close(timeout_s=0.5)
+    os._exit(code)
+
+
+def keep_log(path: Callable[[], Path] = log_dir) -> None:
+    """Warnings and errors of our own go to the server's log file; nothing goes to stderr."""
+    for name in ("pygls", "asyncio"):
+        library = logging.getLogger(name)
+        library.propagate = False
+        library.addHandler(logging.NullHandler())
+        library.setLevel(logging.CRITICAL)
+    root = logging.getLogger()
+    try:
+        file = logging.handlers.RotatingFileHandler(
+            path() / SERVER_LOG, maxBytes=2**20, backupCount=2, encoding="utf-8", delay=True
+        )
+    except OSError:
+        root.addHandler(logging.NullHandler())
+        return
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.addHandler(file)
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+
+
+def _load(settings: Settings, progress: Progress) -> CompletionEngine:
+    from speculation.loading import load_engine  # brings torch
+
+    return load_engine(settings.model, settings.device, settings.engine, settings.dtype, progress)
+
+
+def _announce(port: int) -> None:
+    print(f"listening on port {port}", file=sys.stderr, flush=True)

@@ -1,0 +1,115 @@
+"""One latency record per request.
+
+Put together here, written to the log and sent to clients that ask for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lsp_server.telemetry import STAGES, Route, TelemetryWriter, metrics_since, request_record
+from speculation.request import CompletionMetrics
+
+if TYPE_CHECKING:
+    from lsp_server.flight import Flight
+    from lsp_server.items import Offer
+    from lsp_server.session import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an answer came from."""
+
+    route: Route
+    flight: Flight | None = None
+    finish_reason: str = ""
+
+
+@dataclass(slots=True)
+class EngineFacts:
+    """What is the same in all records of a process."""
+
+    model: str = ""
+    engine: str = ""
+    device: str = ""
+    speculation: bool = True
+
+
+def copied(metrics: CompletionMetrics | None) -> CompletionMetrics:
+    """The metrics as they are now; the engine goes on changing its own."""
+    if metrics is None:
+        return CompletionMetrics()
+    return metrics_since(metrics, CompletionMetrics())
+
+
+class Recorder:
+    """Makes the records of one client's requests."""
+
+    def __init__(self, writer: TelemetryWriter, send: Callable[[Mapping[str, Any]], None]) -> None:
+        """``send`` gets every record; whether the client wants it is its business."""
+        self._writer = writer
+        self._send = send
+        self.facts = EngineFacts()
+
+    def answered(self, ticket: Ticket, offers: Sequence[Offer], source: Source, built_s: float) -> None:
+        """A request was answered; ``built_s`` is when its items began to be made."""
+        route: Route = source.route if offers else "dropped"
+        post_ms = (time.perf_counter() - built_s) * 1000
+        self._record(ticket, source, route, post_ms, characters=len(offers[0].text) if offers else 0)
+
+    def dropped(self, ticket: Ticket, reason: str, source: Source) -> None:
+        """A request was answered with nothing."""
+        self._record(ticket, source, "dropped", 0.0, reason=reason)
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Any other record."""
+        self._writer.write(record)
+        self._send(record)
+
+    def _record(self, ticket: Ticket, source: Source, route: Route, post_ms: float, **rest: Any) -> None:
+        total_ms = (time.perf_counter() - ticket.received_s) * 1000
+        metrics, queue_ms = _spent(ticket, source.flight, total_ms - post_ms)
+        self.write(
+            request_record(
+                id=ticket.id,
+                trigger="automatic" if ticket.automatic else "invoked",
+                route=route,
+                total_ms=total_ms,
+                metrics=metrics,
+                queue_ms=queue_ms,
+                post_ms=post_ms,
+                finish_reason=source.finish_reason,
+                language=ticket.language,
+                document=ticket.uri,
+                model=self.facts.model,
+                engine=self.facts.engine,
+                device=self.facts.device,
+                speculation=self.facts.speculation,
+                **rest,
+            )
+        )
+
+
+def _spent(
+    ticket: Ticket, flight: Flight | None, elapsed_ms: float
+) -> tuple[CompletionMetrics | None, float]:
+    """The engine's share of a request, and what it waited before: for its debounce and for the worker."""
+    if flight is None or not flight.started_s:
+        return None, elapsed_ms
+    metrics = copied(flight.metrics)
+    if ticket.joined is not None:
+        metrics = metrics_since(metrics, ticket.joined)
+    queue_ms = max(0.0, (flight.started_s - ticket.received_s) * 1000)
+    engine_ms = sum(getattr(metrics, stage) for stage in STAGES if stage != "queue_ms")
+    if metrics.ttft_ms and ticket.joined is None:
+        metrics.ttft_ms += queue_ms
+    missing_ms = elapsed_ms - queue_ms - engine_ms
+    if missing_ms > 0 and not flight.done:  # answered during a pass, which is in no counter yet
+        stage = "verify_ms" if metrics.committed or metrics.forwards else "prefill_ms"
+        metrics = replace(metrics, **{stage: getattr(metrics, stage) + missing_ms})
+    elif missing_ms > 0:  # parked for others' passes, and the way from the worker's thread to the loop
+        queue_ms += missing_ms
+    return metrics, queue_ms

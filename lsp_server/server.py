@@ -1,0 +1,237 @@
+"""The language server of one connection: thin handlers around a `Session`.
+
+One process serves any number of connections with one `CompletionService`; each connection has its own server
+object, documents and settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from lsprotocol import types
+from pygls.lsp.server import LanguageServer
+
+from lsp_server import messages
+from lsp_server.cli import version
+from lsp_server.gate import path_of
+from lsp_server.items import ACCEPT_COMMAND
+from lsp_server.notebooks import SYNC_OPTIONS, NotebookCells
+from lsp_server.positions import choose_encoding, length_from_utf16
+from lsp_server.protocol import CompletionProtocol, DirectHandler
+from lsp_server.records import Recorder
+from lsp_server.service import CompletionService
+from lsp_server.session import Session
+from lsp_server.settings import Settings, resolve
+from lsp_server.status import Status
+from lsp_server.telemetry import TelemetryWriter, summary_line
+
+logger = logging.getLogger(__name__)
+
+SECTION = "specComplete"
+# sent only to clients whose initialization options say so by `"status": true` and so on; what else is in there
+# is settings
+OPTIONAL_NOTIFICATIONS = ("status", "didChangeStatus", "telemetry", "moreAvailable")
+NEOVIM_DEBOUNCE_MS = 200  # what Neovim waits by itself before it asks
+NOT_WORTH_A_LINE = frozenset({"superseded", "cancelled"})
+
+
+class CompletionServer(LanguageServer):
+    """One client's connection. Implements `session.Client`."""
+
+    protocol: CompletionProtocol
+
+    def __init__(self, service: CompletionService, writer: TelemetryWriter) -> None:
+        super().__init__(
+            "spec-complete",
+            version(),
+            text_document_sync_kind=types.TextDocumentSyncKind.Incremental,
+            notebook_document_sync=SYNC_OPTIONS,
+            protocol_cls=CompletionProtocol,
+        )
+        self.service = service
+        self.wants: frozenset[str] = frozenset()  # our own notifications the client asked for
+        self.client_pid: int | None = None
+        self.recorder = Recorder(writer, self.telemetry)
+        self.session = Session(service, self, self.recorder, Settings())
+        self.cells = NotebookCells(self.session)
+        self._sources: dict[str, object] = {}  # settings by source
+        self._stop_listening = service.listen(self._service_status)
+        self.protocol.direct = DIRECT
+
+        @self.command(ACCEPT_COMMAND)
+        def accepted(completion_id: str) -> None:
+            self.session.accepted(completion_id)
+
+    def end(self) -> None:
+        """The connection is closed."""
+        self._stop_listening()
+        self.session.end()
+
+    # what the client is told
+
+    def status(self, status: Status) -> None:
+        """The state of the server, or of one document, changed."""
+        if "status" in self.wants:
+            self.protocol.notify("specComplete/status", status.as_json())
+        if "didChangeStatus" in self.wants:
+            self.protocol.notify("didChangeStatus", status.as_change())
+        if status.kind == "error" and self.protocol.initialized:
+            self._log(status.message, types.MessageType.Error)
+
+    def more_available(self, uri: str) -> None:
+        """An answer that was cut at the deadline goes on."""
+        if "moreAvailable" in self.wants:
+            self.protocol.notify("specComplete/moreAvailable", {"uri": uri})
+
+    def telemetry(self, record: Mapping[str, Any]) -> None:
+        """One record of the latency log."""
+        if "telemetry" in self.wants:
+            self.protocol.notify("specComplete/telemetry", dict(record))
+        elif record["kind"] == "request" and record["reason"] not in NOT_WORTH_A_LINE:
+            self._log(f"{record['id']} {summary_line(record)}", types.MessageType.Log)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """To the log; never a window."""
+        logger.error("%s: %s", source, error)
+
+    def _log(self, message: str, kind: types.MessageType) -> None:
+        self.protocol.notify("window/logMessage", types.LogMessageParams(kind, message))
+
+    def _service_status(self, status: Status) -> None:
+        engine = self.service.engine
+        if engine is not None:
+            self.recorder.facts.model, self.recorder.facts.engine = engine.model, engine.name
+        if self.protocol.initialized:
+            self.status(status)
+
+    # settings and folders
+
+    def learn_client(self, params: types.InitializeParams) -> None:
+        """`initialize`: encoding, folders, settings, and what the client wants to be told."""
+        general = params.capabilities.general
+        self.session.encoding = choose_encoding(general.position_encodings if general else None)
+        self.client_pid = params.process_id
+        folders = [folder.uri for folder in params.workspace_folders or []]
+        self.session.roots = [path_of(uri) for uri in folders or [params.root_uri or ""] if uri]
+        options = params.initialization_options
+        options = dict(options) if isinstance(options, dict) else {}
+        self.wants = frozenset(name for name in OPTIONAL_NOTIFICATIONS if options.pop(name, False) is True)
+        self._sources["initialization options"] = options
+        if params.client_info is not None and params.client_info.name == "Neovim":
+            self._sources = {"client": {"clientDebounceMs": NEOVIM_DEBOUNCE_MS}, **self._sources}
+
+    def settle(self) -> None:
+        """`initialized`: from now on the client may be spoken to."""
+        self._apply_settings()
+        self._service_status(self.service.status)
+        workspace = self.client_capabilities.workspace
+        if workspace is not None and workspace.configuration:
+            self.pull_configuration()
+
+    def _apply_settings(self) -> None:
+        self.session.settings, problems = resolve(*self._sources.items())
+        self.recorder.facts.speculation = self.session.settings.speculation
+        for problem in problems:
+            self._log(problem, types.MessageType.Warning)
+
+    def pull_configuration(self) -> None:
+        """Asks the client for its `specComplete` settings."""
+
+        def received(values: Any) -> None:
+            self.set_source("workspace/configuration", values[0] if values else None)
+
+        item = types.ConfigurationItem(section=SECTION)
+        self.workspace_configuration(types.ConfigurationParams([item]), received)
+
+    def set_source(self, source: str, values: object) -> None:
+        """Takes the settings of one source."""
+        self._sources[source] = values
+        self._apply_settings()
+
+    def change_folders(self, added: list[str], removed: list[str]) -> None:
+        """`workspace/didChangeWorkspaceFolders`, as URIs."""
+        gone = {path_of(uri) for uri in removed}
+        self.session.roots = [root for root in self.session.roots if root not in gone]
+        self.session.roots += [path_of(uri) for uri in added]
+
+
+def _initialized(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.settle()
+
+
+def _folders_changed(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.change_folders(*messages.folder_changes(params))
+
+
+def _inline_completion(server: CompletionServer, request_id: Any, params: Any) -> asyncio.Future[Any]:
+    return server.session.request(request_id, messages.inline_completion_params(params))
+
+
+def _cancel(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.session.cancel(messages.request_id(params))
+
+
+def _did_open(server: CompletionServer, request_id: Any, params: Any) -> None:
+    document = messages.opened_document(params)
+    server.session.open(document.uri, document.language, document.version, document.text)
+
+
+def _did_change(server: CompletionServer, request_id: Any, params: Any) -> None:
+    uri = messages.document_uri(params)
+    server.session.change(uri, messages.document_version(params), messages.content_changes(params))
+
+
+def _did_close(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.session.close(messages.document_uri(params))
+
+
+def _did_show(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.session.shown(messages.completion_id(params))
+
+
+def _did_partially_accept(server: CompletionServer, request_id: Any, params: Any) -> None:
+    text = messages.insert_text(params)
+    accepted = length_from_utf16(text, messages.accepted_length(params))
+    server.session.partially_accepted(messages.completion_id(params), len(text) - accepted)
+
+
+def _did_change_configuration(server: CompletionServer, request_id: Any, params: Any) -> None:
+    workspace = server.client_capabilities.workspace
+    if workspace is not None and workspace.configuration:
+        server.pull_configuration()
+        return
+    settings = params.get("settings") if isinstance(params, dict) else None
+    section = settings.get(SECTION) if isinstance(settings, dict) else None
+    server.set_source("workspace/didChangeConfiguration", section)
+
+
+def _cells_opened(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.cells.open(params)
+
+
+def _cells_changed(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.cells.change(params)
+
+
+def _cells_closed(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.cells.close(params)
+
+
+DIRECT: dict[str, DirectHandler] = {
+    types.INITIALIZED: _initialized,
+    types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: _folders_changed,
+    types.TEXT_DOCUMENT_INLINE_COMPLETION: _inline_completion,
+    types.CANCEL_REQUEST: _cancel,
+    types.TEXT_DOCUMENT_DID_OPEN: _did_open,
+    types.TEXT_DOCUMENT_DID_CHANGE: _did_change,
+    types.TEXT_DOCUMENT_DID_CLOSE: _did_close,
+    types.NOTEBOOK_DOCUMENT_DID_OPEN: _cells_opened,
+    types.NOTEBOOK_DOCUMENT_DID_CHANGE: _cells_changed,
+    types.NOTEBOOK_DOCUMENT_DID_CLOSE: _cells_closed,
+    types.WORKSPACE_DID_CHANGE_CONFIGURATION: _did_change_configuration,
+    "textDocument/didShowCompletion": _did_show,
+    "textDocument/didPartiallyAcceptCompletion": _did_partially_accept,
+}
