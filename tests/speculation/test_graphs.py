@@ -37,12 +37,24 @@ SMALL = {
 SHAPES = {
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**SMALL, num_key_value_heads=2, tie_word_embeddings=True)),
     "llama, as deepseek-coder": (LlamaForCausalLM, LlamaConfig(**SMALL, num_key_value_heads=6)),
-    "starcoder2": (Starcoder2ForCausalLM, Starcoder2Config(**SMALL, num_key_value_heads=2, sliding_window=None)),
+    "starcoder2": (
+        Starcoder2ForCausalLM,
+        Starcoder2Config(**SMALL, num_key_value_heads=2, sliding_window=None),
+    ),
     "granite": (
         GraniteForCausalLM,
         GraniteConfig(**SMALL, num_key_value_heads=3, attention_multiplier=0.3, logits_scaling=4.0),
     ),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Models this small only lose by sharing a pass among threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def random_model(shape, dtype=torch.float64):
@@ -289,7 +301,10 @@ def test_the_context_can_be_limited(qwen):
     ("change", "named"),
     [
         ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}}, "dynamic rotary"),
-        ({"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "linear_attention layers"),
+        (
+            {"layer_types": ["full_attention", "linear_attention", "full_attention"]},
+            "linear_attention layers",
+        ),
     ],
 )
 def test_an_architecture_that_cannot_be_captured_is_named(change, named):
