@@ -1,64 +1,149 @@
-"""The drafter the decoder asks: it gathers what every proposer suggests and lets the policy choose.
-
-Proposers know their sources, the policy knows what a pass costs and how often a source is right; neither knows the
-other.
+"""The drafter the decoder asks: proposers find places to copy from, evidence tells how far to trust them, the policy
+how much of it is worth a pass. None of the three knows the others; this is where they meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 from speculation.draft import EMPTY, Draft, DraftRequest, Round
-from speculation.proposers.base import Proposer
+from speculation.evidence import Branch, Evidence
+from speculation.policy import GainPolicy
+from speculation.proposers.base import Context, Proposer
+from speculation.proposers.indexed import Index, IndexProposer
+from speculation.proposers.passages import PassageProposer, Passages, rest_of_answer
+from speculation.proposers.prompt_lookup import PromptLookupProposer, SuffixStartProposer
+from speculation.proposers.realign import RealignProposer
+from speculation.trees import Node, as_draft, grow
 
-
-class Policy(Protocol):
-    """Chooses among suggested chains how much is worth verifying, and learns from what became of it."""
-
-    def choose(self, drafts: Sequence[Draft], limit: int) -> Draft:
-        """The draft with the greatest expected gain; empty when a plain pass is better."""
-
-    def observe(self, round_: Round) -> None:
-        """What became of the draft."""
-
-
-class LongestMatch:
-    """The policy of plain prompt lookup: the first suggestion, as long as it is."""
-
-    def choose(self, drafts: Sequence[Draft], limit: int) -> Draft:
-        """The first suggestion, cut to the limit."""
-        if not drafts:
-            return EMPTY
-        return Draft(drafts[0].tokens[:limit], drafts[0].origin)
-
-    def observe(self, round_: Round) -> None:
-        """Learns nothing."""
+EXTENSION_REACH = 0.25  # a draft less likely than this is not continued past the end of its source
 
 
 class WorkspaceDrafter:
-    """Combines proposers, in order of trust, under one policy. Serves one request at a time."""
+    """Combines proposers under one policy. Serves one request at a time; what it learns outlives the request."""
 
-    def __init__(self, proposers: Sequence[Proposer], policy: Policy) -> None:
+    def __init__(
+        self, proposers: Sequence[Proposer], policy: GainPolicy, evidence: Evidence | None = None
+    ) -> None:
         self.proposers = list(proposers)
         self.policy = policy
+        self.evidence = evidence if evidence is not None else Evidence()
+        self._realign = next((p for p in self.proposers if isinstance(p, RealignProposer)), None)
+        self._context = Context(())
         self._vocab_size = 0
+        self._forget_plan()
 
     def start(self, request: DraftRequest) -> None:
         """A new request begins."""
+        self._context = Context([*request.prefix, *request.middle], fresh=True)
         self._vocab_size = request.vocab_size
+        self._forget_plan()
         for proposer in self.proposers:
             proposer.start(request)
 
     def draft(self, limit: int) -> Draft:
         """The draft worth verifying now, at most ``limit`` nodes deep; often empty."""
+        self._forget_plan()
         if limit <= 0:
             return EMPTY
-        suggestions = [draft for proposer in self.proposers for draft in proposer.propose(limit)]
-        return self.policy.choose(suggestions, limit)
+        self._limit = limit
+        self._branches = self.evidence.branches(self._continuations(self._context, limit), 0)
+        policy = self.policy
+        self._plan = grow(
+            self._branches,
+            self._expand,
+            depth=limit,
+            most=policy.most_nodes,
+            width=policy.width,
+            least_reach=policy.least_reach,
+            forbidden=self._is_forbidden,
+        )
+        return as_draft(self._plan[: policy.nodes([node.reach for node in self._plan])])
 
     def observe(self, round_: Round) -> None:
         """What became of the draft; also called for rounds whose draft was empty."""
+        committed = round_.committed
+        self._context = self._context.followed_by(committed)
         for proposer in self.proposers:
-            proposer.commit(round_.committed)
-        self.policy.observe(round_)
+            proposer.commit(committed)
+        self._judge(committed)
+        self._forget_plan()
+        self.policy.observe(round_.positions, round_.verify_ms)
+
+    def _judge(self, committed: Sequence[int]) -> None:
+        """Holds what was planned, drafted or not, against what came."""
+        branches = self._branches
+        nodes = [node for node in self._plan if node.parent is None]
+        followed: Node | None = None
+        expected = nodes[0] if nodes else None
+        for token in committed:
+            if branches:
+                self.evidence.observe(branches, token)
+            node = next((node for node in nodes if node.token == token), None)
+            if node is None:
+                break
+            followed, branches, nodes = node, node.branches, node.children
+            expected = nodes[0] if nodes else None
+        else:
+            if followed is not None and self._realign is not None:
+                self._realign.follow(followed.lead, followed.segment, failed=False)
+            return
+        if expected is not None and self._realign is not None:
+            self._realign.follow(expected.lead, expected.segment - 1, failed=True)
+
+    def _continuations(self, context: Context, limit: int) -> list:
+        return [place for proposer in self.proposers for place in proposer.propose(context, limit)]
+
+    def _expand(self, node: Node) -> tuple[list[Branch], int]:
+        """What may follow a drafted node: its places go on, or, past their end, places like the draft's own end."""
+        branches = self.evidence.branches(node.members, node.segment)
+        if branches or node.reach < EXTENSION_REACH:
+            return branches, node.segment
+        context = self._context.followed_by(node.path())
+        found = [
+            place
+            for proposer in self.proposers
+            if proposer is not self._realign
+            for place in proposer.propose(context, self._limit - node.depth)
+        ]
+        return self.evidence.branches(found, 0), 0
+
+    def _is_forbidden(self, token: int) -> bool:
+        return 0 < self._vocab_size <= token
+
+    def _forget_plan(self) -> None:
+        self._branches: list[Branch] = []
+        self._plan: list[Node] = []
+        self._limit = 0
+
+
+@dataclass(slots=True)
+class Stores:
+    """What a drafter may copy from besides the request itself; each may be missing."""
+
+    open_documents: Index | None = None
+    workspace: Index | None = None
+    history: Index | None = None
+    deleted: Passages | None = None
+    ends_line: Callable[[int], bool] | None = None
+
+
+def build_drafter(
+    stores: Stores, policy: GainPolicy, *, evidence: Evidence | None = None, without: Collection[str] = ()
+) -> WorkspaceDrafter:
+    """The drafter over all stores there are. ``without``: names of sources to leave out."""
+    proposers: list[Proposer] = [PassageProposer("answer", rest_of_answer), PromptLookupProposer()]
+    if stores.ends_line is not None:
+        proposers.append(SuffixStartProposer(stores.ends_line))
+    if stores.deleted is not None:
+        proposers.append(PassageProposer("deleted", stores.deleted))
+    for name, index in (
+        ("history", stores.history),
+        ("open", stores.open_documents),
+        ("workspace", stores.workspace),
+    ):
+        if index is not None:
+            proposers.append(IndexProposer(name, index))
+    proposers.append(RealignProposer())
+    return WorkspaceDrafter([p for p in proposers if p.name not in without], policy, evidence)

@@ -1,101 +1,111 @@
 """The request's own text as a source: what stands before the cursor, what was generated, and the suffix.
 
-Prompt lookup (Saxena 2023) with two changes that edits need: the longest match wins instead of the first n that
-matches, and among equals the most recent. The text is kept as a string of one character per token, so that
-looking for a gram is `str.rfind`: no index to build while the user types.
+Prompt lookup (Saxena 2023) with two changes that edits need: long matches count more than short ones, and among
+equals the most recent comes first. Looking for a gram is `str.rfind` on a string of one character per token: there
+is no index to build while the user types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from speculation.draft import Draft, DraftRequest, Origin
+from speculation.draft import DraftRequest
+from speculation.evidence import KIND
+from speculation.proposers.base import BREAK, TAIL, Context, Continuation
 
-MATCHES = 24  # places looked at per gram, most recent first
-LONGEST = 64  # match lengths above this are all the same
-BREAK = "\U0010ffff"  # stands between stretches of text that do not follow each other; no token id is that high
-
-
-def encode(tokens: Sequence[int]) -> str:
-    """Token ids as a string, one character each, so that grams can be searched at C speed."""
-    return "".join(map(chr, tokens))
+PLACES = 24  # looked at per gram, most recent first
+_BREAK_CHARACTER = "\U0010ffff"  # no token id is that high
 
 
-def decode(text: str) -> list[int]:
-    """The token ids of an encoded string."""
-    return list(map(ord, text))
+class SearchableText:
+    """Token ids with a string beside them in which grams are found at C speed."""
 
+    def __init__(self, stretches: Sequence[Sequence[int]] = ()) -> None:
+        """``stretches`` do not follow each other; the last one may grow."""
+        self.tokens: list[int] = [BREAK]
+        self._text = _BREAK_CHARACTER
+        for number, stretch in enumerate(stretches):
+            if number:
+                self.tokens.append(BREAK)
+                self._text += _BREAK_CHARACTER
+            self.extend(stretch)
 
-def match_length(text: str, end: int, context: str, known: int = 0) -> int:
-    """How many characters before ``text[end]`` equal the end of ``context``; ``known`` of them are known to."""
-    length = known
-    limit = min(end, len(context), LONGEST)
-    while length < limit and text[end - 1 - length] == context[-1 - length]:
-        length += 1
-    return length
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Appends tokens to the last stretch."""
+        self.tokens += tokens
+        self._text += "".join(map(chr, tokens))
+
+    def places(self, context: Sequence[int]) -> list[tuple[int, int]]:
+        """(match length, index of the next token) of the most recent places that end like ``context``.
+
+        Places where two tokens agree; only where there are none, places where one does.
+        """
+        tokens, text = self.tokens, self._text
+        found = []
+        size = min(2, len(context))
+        while size and not found:
+            gram = "".join(map(chr, context[-size:]))
+            before = context[-size - 1 :: -1][: TAIL - size]
+            stop = len(text) - 1  # a place must have a token after it
+            for _ in range(PLACES):
+                at = text.rfind(gram, 0, stop)
+                if at < 0:
+                    break
+                if tokens[at + size] != BREAK:
+                    length, back = size, at - 1
+                    for token in before:
+                        if tokens[back] != token:  # the BREAK at the front ends every match
+                            break
+                        length += 1
+                        back -= 1
+                    found.append((length, at + size))
+                stop = at + size - 1
+            size -= 1
+        return found
 
 
 class PromptLookupProposer:
-    """Continuations of the longest match of the context's end in the request itself."""
+    """Continuations of what the request itself holds."""
 
     name = "request"
 
     def __init__(self) -> None:
-        self._before = ""  # other files and the suffix: complete when the request begins
-        self._context = ""  # prefix + middle + committed: grows
-        self._text = ""
+        self._text = SearchableText()
 
     def start(self, request: DraftRequest) -> None:
         """A new request begins."""
-        self._before = encode(request.context) + BREAK + encode(request.suffix) + BREAK
-        self._context = encode(request.prefix) + encode(request.middle)
-        self._text = self._before + self._context
+        self._text = SearchableText([request.context, request.suffix, [*request.prefix, *request.middle]])
 
     def commit(self, tokens: Sequence[int]) -> None:
         """These tokens were committed at the end of the context."""
-        added = encode(tokens)
-        self._context += added
-        self._text += added
+        self._text.extend(tokens)
 
-    def propose(self, limit: int) -> Sequence[Draft]:
-        """Chains of at most ``limit`` tokens, longest match first, then share of the vote, then recency."""
-        places = self._places()
-        if not places or limit <= 0:
-            return ()
-        text = self._text
-        longest = max(length for length, _ in places)
-        votes: dict[str, int] = {}
-        for length, end in places:
-            if length == longest:
-                votes[text[end]] = votes.get(text[end], 0) + 1
-        total = sum(votes.values())
-        drafts: dict[str, tuple[tuple[int, float, int], Draft]] = {}
-        for length, end in places:
-            first = text[end]
-            vote = votes.get(first, 0) / total if length == longest else 0.0
-            key = (length, vote, end)
-            if first not in drafts or drafts[first][0] < key:
-                chain = text[end : end + limit].partition(BREAK)[0]
-                drafts[first] = (key, Draft(decode(chain), Origin(self.name, length, vote)))
-        return [draft for _, draft in sorted(drafts.values(), key=lambda found: found[0], reverse=True)]
+    def propose(self, context: Context, limit: int) -> list[Continuation]:
+        """Every recent place that ends like the context."""
+        kind, tokens = KIND["request"], self._text.tokens
+        places = self._text.places(context.tokens)
+        return [Continuation(kind, length, tokens, at, n == 0) for n, (length, at) in enumerate(places)]
 
-    def _places(self) -> list[tuple[int, int]]:
-        """(match length, position of the next token) of recent places that end like the context."""
-        text, context = self._text, self._context
-        found: dict[int, int] = {}
-        for size in (2, 1):
-            gram = context[-size:]
-            if len(gram) < size:
-                continue
-            stop = len(text) - 1  # the context itself has no next token
-            for _ in range(MATCHES):
-                at = text.rfind(gram, 0, stop)
-                if at < 0:
-                    break
-                end = at + size
-                if end not in found and text[end] != BREAK:
-                    found[end] = match_length(text, end, context, size)
-                stop = end - 1
-            if found:
-                break
-        return [(length, end) for end, length in found.items()]
+
+class SuffixStartProposer:
+    """Where a line has ended, the text below the cursor may be what comes next: models like to repeat it."""
+
+    name = "suffix"
+
+    def __init__(self, ends_line: Callable[[int], bool]) -> None:
+        """``ends_line``: whether the text of a token ends a line."""
+        self._ends_line = ends_line
+        self._suffix: Sequence[int] = ()
+
+    def start(self, request: DraftRequest) -> None:
+        """A new request begins."""
+        self._suffix = request.suffix
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """The suffix stays what it is."""
+
+    def propose(self, context: Context, limit: int) -> list[Continuation]:
+        """The beginning of the suffix, after a line's end."""
+        if not self._suffix or not context.tokens or not self._ends_line(context.tokens[-1]):
+            return []
+        return [Continuation(KIND["suffix"], 1, self._suffix, 0, True)]

@@ -1,0 +1,100 @@
+"""Re-alignment: after a drafted token was refused, where in the same source to go on.
+
+An edit changes a few tokens and then follows the old text again. So the source stays in view: the next place where
+the new token occurs there, the place after a token that was replaced, the place before which one was inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speculation.draft import DraftRequest
+from speculation.evidence import KIND, KINDS
+from speculation.proposers.base import BREAK, TAIL, Context, Continuation
+
+WINDOW = 48  # tokens looked through for the new token
+HITS = 3
+_FAMILY = {"request": "request", "suffix": "request", "deleted": "deleted", "answer": "deleted"}
+
+
+@dataclass(slots=True)
+class Alignment:
+    """A source that was being followed: where it stands now."""
+
+    tokens: Sequence[int]
+    at: int  # the token that was expected
+    synced: int  # tokens followed without a fault since the last one; 0 after a fault
+
+
+class RealignProposer:
+    """Keeps the source that was last followed, one of each family, and suggests how to go on in it."""
+
+    name = "realigned"
+
+    def __init__(self) -> None:
+        self._alignments: dict[str, Alignment] = {}
+
+    def start(self, request: DraftRequest) -> None:
+        """A new request begins: nothing is followed yet."""
+        self._alignments = {}
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Moves along in every source that is being followed."""
+        for alignment in self._alignments.values():
+            if alignment.synced:
+                source, at = alignment.tokens, alignment.at
+                for token in tokens:
+                    if at >= len(source) or source[at] != token:
+                        alignment.synced = 0
+                        break
+                    at += 1
+                    alignment.synced += 1
+                alignment.at = at
+
+    def follow(self, place: Continuation, depth: int, failed: bool) -> None:
+        """``depth`` tokens after ``place`` were right, the next one was not (``failed``) or is yet to come."""
+        family = family_of(place.kind)
+        if depth or family == "deleted":
+            synced = 0 if failed else place.length + depth
+            self._alignments[family] = Alignment(place.tokens, place.start + depth, synced)
+
+    def propose(self, context: Context, limit: int) -> list[Continuation]:
+        """Where each source may go on."""
+        found: list[Continuation] = []
+        for family, alignment in self._alignments.items():
+            tokens, at = alignment.tokens, alignment.at
+            if alignment.synced:
+                found.append(Continuation(KIND["synced-" + family], alignment.synced, tokens, at, True))
+            elif context.tokens:
+                found += _next_occurrences(context.tokens, tokens, at, family) or [
+                    Continuation(KIND["skipped-" + family], 0, tokens, at + 1),
+                    Continuation(KIND["inserted-" + family], 0, tokens, at),
+                ]
+        return found
+
+
+def family_of(kind: int) -> str:
+    """How a source is re-aligned with: all indexes are alike."""
+    name = KINDS[kind]
+    first, _, rest = name.partition("-")
+    return _FAMILY.get(first) or (rest if rest in ("request", "deleted") else "indexed")
+
+
+def _next_occurrences(context: list[int], tokens: Sequence[int], at: int, family: str) -> list[Continuation]:
+    """Places after the next few occurrences of the last committed token."""
+    last = context[-1]
+    found: list[Continuation] = []
+    for place in range(at, min(at + WINDOW, len(tokens) - 1)):
+        token = tokens[place]
+        if token == BREAK:
+            break
+        if token == last:
+            length = 1
+            while length < min(TAIL, len(context), place + 1) and tokens[place - length] == context[-1 - length]:
+                length += 1
+            kind = KIND[("later-" if found else "next-") + family]
+            found.append(Continuation(kind, length, tokens, place + 1, not found))
+            if len(found) == HITS:
+                break
+    return found
