@@ -33,7 +33,7 @@ class Manifest:
 
     root: str = ""
     segments: dict[str, dict[str, str]] = field(default_factory=dict)  # name -> checksums, oldest first
-    outdated: dict[str, list[int]] = field(default_factory=dict)  # name -> indices of files not to be used
+    outdated: dict[str, list[int]] = field(default_factory=dict)  # name -> indices of files
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:

@@ -1,11 +1,11 @@
 """From a short gram of token ids to the positions where it ends: immutable, memory-mapped.
 
-A marisa-trie gives each gram a dense number; an array gives, by that number, the gram's only position (most have
-one) or where its list of positions stands. Keeping the positions beside the trie, not in its records, halves the
-time of building and of a query at the same size (``python -m benchmarks.index`` measures both).
+A marisa-trie gives each gram a dense number; an array gives, by that number, the gram's only position (most
+have one) or where its list of positions stands. Keeping the positions beside the trie, not in its records,
+makes building and queries faster at the same size (``python -m benchmarks.index`` measures both).
 
-A gram is written as a string, one code point a token: id + 0x100, with the surrogates left out (no NUL, which gives
-wrong answers). Grams are sorted and counted in numpy.
+A gram is written as a string, one code point a token: id + 0x100, with the surrogates left out (no NUL, which
+gives wrong answers). Grams are sorted and counted in numpy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def gram_key(tokens: Sequence[int]) -> str:
 
 
 class GramTrie:
-    """A saved trie, mapped. Its files must have been verified: a damaged one can end the process at a query."""
+    """A saved trie, mapped. Verify its files first: a damaged one can end the process."""
 
     def __init__(self, directory: Path) -> None:
         self._trie = marisa_trie.Trie()

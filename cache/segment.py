@@ -1,7 +1,7 @@
 """One immutable piece of a frozen index: a token array and a trie over it, both memory-mapped.
 
-A directory with ``tokens`` (uint32, documents behind one another, a separator after each), ``documents`` (JSON)
-and the files of the trie. It becomes part of an index when the manifest names it together with its checksums.
+A directory with ``tokens`` (uint32, documents behind one another, a separator after each), ``documents``
+(JSON) and the files of the trie. It becomes part of an index when the manifest names it together with its checksums.
 """
 
 from __future__ import annotations
