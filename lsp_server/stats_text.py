@@ -82,12 +82,12 @@ def log_line(summary: Mapping[str, Any]) -> str:
         text += f", {log['first'][:16].replace('T', ' ')} to {log['last'][:16].replace('T', ' ')} UTC"
     faults = {
         "truncated": "cut short or not JSON",
-        "foreign": "of another kind",
-        "lost": "records lost by the writer",
-        "outcomes_without_request": "outcomes without their request",
+        "foreign": "of another kind or version",
+        "lost": "lost by the writer",
+        "outcomes_without_request": "outcomes whose request is not here",
     }
-    told = [f"{amount(log[name])} {words}" for name, words in faults.items() if log[name]]
-    return text + (f"; skipped: {', '.join(told)}" if told else "")
+    told = [f"{words} {amount(log[name])}" for name, words in faults.items() if log[name]]
+    return text + (f"; left out: {', '.join(told)}" if told else "")
 
 
 def saving_lines(saving: Mapping[str, Any]) -> list[str]:
@@ -128,5 +128,5 @@ def fact_lines(group: Mapping[str, Any]) -> list[str]:
     return [
         *lines,
         f"prompt tokens: {amount(prompt['reused_tokens'])} reused, {amount(prompt['new_tokens'])} evaluated",
-        f"out of memory: {amount(group['oom_count'])} times; device memory at most {memory}",
+        f"out-of-memory events: {amount(group['oom_count'])}; device memory at most {memory}",
     ]
