@@ -414,7 +414,7 @@ class TestCommand:
             "2.55",
             "1.91 ×",
             "2.10 ×",
-            "63 %",
+            "62 %",
             "dropped for: superseded (1)",
         ):
             assert figure in shown, figure
