@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 
 class ModelNotAvailable(Exception):  # noqa: N818 - it names the state, and the message says what to do
@@ -64,9 +65,11 @@ def catalogue() -> dict[str, Entry]:
     return {row["name"]: parse_entry(row) for row in rows}
 
 
-def parse_entry(row: dict) -> Entry:
+def parse_entry(row: dict[str, Any]) -> Entry:
     """An entry from its JSON object; an unknown or missing key is a TypeError."""
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+    }
     fields["mirror"] = tuple(MirrorPart(**part) for part in row.get("mirror", ()))
     return Entry(**fields)
 

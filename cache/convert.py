@@ -139,7 +139,8 @@ def _write(gguf: Path, directory: Path, source_sha256: str, dtype: str) -> None:
         )
     save_file(_unshared(model.state_dict()), directory / WEIGHTS_FILE, metadata={"format": "pt"})
     config = model.config.to_dict()
-    config.pop("quantization_config", None)
+    for key in ("quantization_config", "_name_or_path"):  # no longer true of what is written
+        config.pop(key, None)
     config["dtype"] = dtype
     config["architectures"] = [type(model).__name__]
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")

@@ -145,7 +145,8 @@ def _checked(entry: Entry, partial: Path, pins: dict[str, Any], came_from: str) 
             shutil.rmtree(partial, ignore_errors=True)
             raise ModelNotAvailable(
                 f"{name} from the {came_from} is corrupted (SHA-256 {found[:12]}…, "
-                f"expected {known[name][:12]}…): it was removed; run again: spec-complete model pull {entry.name}"
+                f"expected {known[name][:12]}…): removed. Run again: "
+                f"spec-complete model pull {entry.name}"
             )
         path.chmod(0o600)
         files[name] = {"bytes": path.stat().st_size, "sha256": found}
