@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PRIVATE = 0o600
@@ -23,6 +26,27 @@ def replace_synced(path: Path, data: bytes) -> None:
     write_synced(temporary, data)
     temporary.replace(path)
     sync_directory(path.parent)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds a lock that ends with the process, however it ends; BlockingIOError when another holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE)
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            except OSError as error:
+                raise BlockingIOError(str(error)) from error
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: Path) -> None:

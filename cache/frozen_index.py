@@ -27,13 +27,21 @@ def directory_for(base: Path, root: str | Path, tokenizer_hash: str) -> Path:
     return base / hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+def indexes_of(base: Path, root: str | Path) -> list[Path]:
+    """The index directories of a workspace root, one per tokenizer and format."""
+    real = os.path.realpath(root)
+    return sorted(
+        path.parent for path in base.glob(f"*/{MANIFEST}") if Manifest.read(path.parent).root == real
+    )
+
+
 @dataclass
 class Manifest:
     """What the index consists of; replaced in one step, so a reader sees the old or the new."""
 
     root: str = ""
-    segments: dict[str, dict[str, str]] = field(default_factory=dict)  # name -> checksums, oldest first
-    outdated: dict[str, list[int]] = field(default_factory=dict)  # name -> indices of files
+    segments: dict[str, dict[str, str]] = field(default_factory=dict)  # checksums; oldest first
+    outdated: dict[str, list[int]] = field(default_factory=dict)  # indices of files
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:

@@ -1,7 +1,7 @@
 """Which paths of a workspace its ``.gitignore`` and ``.ignore`` files exclude.
 
 As git has it: a deeper file's rules come before a higher one's, the last matching line of a file decides,
-and what lies in an excluded directory cannot be brought back. ``.ignore`` comes before the ``.gitignore`` beside it.
+and what lies in an excluded directory cannot be brought back. ``.ignore`` comes before its ``.gitignore``.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ UNLESS_SOURCE = (
     *("*secret*", "*credential*", "*passwd*", "*password*", "*apikey*", "*api_key*", "*api-key*"),
     *("*private_key*", "*private-key*", "*privatekey*"),
 )
+DIRECTORIES_UNLESS_SOURCE = ("secret", "secrets", "credentials", "private-keys", "private_keys")
 DIRECTORIES = (
     *(".ssh", ".aws", ".azure", ".gnupg", ".gcloud", ".kube", ".docker", ".env*", ".secrets", ".vault"),
     *("*.keychain", "*.agilekeychain", ".password-store"),
@@ -63,7 +64,10 @@ def is_secret(path: str, extra_patterns: Sequence[str] = ()) -> bool:
     if any(_matches(ALWAYS, candidate) for candidate in names):
         return True
     is_source = names[-1].rpartition(".")[2] in SOURCE_SUFFIXES and "." in names[-1].lstrip(".")
-    if not is_source and any(_matches(UNLESS_SOURCE, part) for part in parts):
+    if not is_source and (
+        _matches(UNLESS_SOURCE, name)
+        or any(_matches(DIRECTORIES_UNLESS_SOURCE, part) for part in directories)
+    ):
         return True
     if any(_matches(DIRECTORIES, part) for part in directories):
         return True

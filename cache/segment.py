@@ -1,7 +1,7 @@
 """One immutable piece of a frozen index: a token array and a trie over it, both memory-mapped.
 
 A directory with ``tokens`` (uint32, documents behind one another, a separator after each), ``documents``
-(JSON) and the files of the trie. It becomes part of an index when the manifest names it together with its checksums.
+(JSON) and the trie's files. It is part of an index when the manifest names it, together with its checksums.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Segment:
         self._trie = gram_trie.GramTrie(directory)
 
     def hits(self, key: str, back: Sequence[int]) -> list[tuple[int, int]]:
-        """(agreeing tokens, position) of each place the gram ends; ``back``: the context, last token first."""
+        """(agreeing tokens, position) of each place of a gram; ``back``: the context, last token first."""
         tokens = self.tokens
         masked = self.masked
         hits = []
