@@ -10,6 +10,7 @@ PAIRS = {"(": ")", "[": "]", "{": "}"}
 CLOSERS = frozenset(PAIRS.values())
 QUOTES = frozenset("\"'`")
 PUNCTUATION = frozenset(";,:")
+LONG_QUOTES = ('"""', "'''", "```")
 
 
 def replaced_after(before: str, text: str, after: str) -> int:
@@ -27,7 +28,7 @@ def replaced_after(before: str, text: str, after: str) -> int:
         if text.rstrip().endswith(rest):
             return len(rest)
         return _rest_of_word(before, text, rest)
-    if all(c in PUNCTUATION for c in rest):
+    if all(c in PUNCTUATION for c in rest) or rest.startswith(LONG_QUOTES):
         return len(rest) if text.rstrip().endswith(rest) else 0
     closers = _unmatched_closers(text, _open_quote(before, text, rest))
     matched = 0

@@ -36,6 +36,7 @@ SPECIAL_TOKENS = tuple(
     )
 )
 SUFFIX_LINES = 40  # how far below the cursor a repeated line is looked for past blank ones
+LOOP_LETTERS = 3
 REPEATS = 3  # this many times the same lines in a row are a loop
 
 
@@ -170,8 +171,9 @@ def _repeats_itself(text: str, around: Around) -> str:
             following = lines[start + size : start + REPEATS * size]
             if following == piece * (REPEATS - 1) and any(_is_word(c) for c in "".join(piece)):
                 return "\n".join(lines[: start + size])
-    if (loop := _LOOP_IN_LINE.search(text)) is not None:
-        return text[: loop.end(1)]
+    for loop in _LOOP_IN_LINE.finditer(text):
+        if sum(c.isalpha() for c in loop[1]) >= LOOP_LETTERS:  # rules of dashes and rows of numbers are no loops
+            return text[: loop.end(1)]
     return text
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 OPENS_BLOCK = (":", "{", "(", "[", "=>", "->", "then", "do")
 NEARBY_LINES = 400
+USUAL_WIDTHS = (2, 3, 4, 8)
 
 
 def unit_of(lines: Sequence[str]) -> str | None:
@@ -52,14 +53,8 @@ def indent_of(line: str) -> str:
 
 
 def _to_tabs(first: str, rest: list[str]) -> list[str]:
-    """Spaces at the lines' starts as tabs.
-
-    How many spaces the model uses for a level is read off its own steps.
-    """
-    widths = [len(indent_of(piece)) for piece in rest if piece.strip() and indent_of(piece).strip("\t")]
-    if not widths:
-        return rest
-    step = _own_step(first, rest) or min(width for width in widths if width) or 4
+    """Spaces at the lines' starts as tabs."""
+    step = _spaces_for_a_tab(first, rest)
     result = []
     for piece in rest:
         indent = indent_of(piece)
@@ -70,6 +65,15 @@ def _to_tabs(first: str, rest: list[str]) -> list[str]:
         else:
             result.append("\t" * (tabs + spaces // step) + " " * (spaces % step) + piece[len(indent) :])
     return result
+
+
+def _spaces_for_a_tab(first: str, rest: list[str]) -> int:
+    """How many spaces the model uses for a level: by the depth its first spaced line must have, or its steps."""
+    widths = [len(indent_of(piece)) for piece in rest if piece.strip() and indent_of(piece).strip("\t")]
+    depth = indent_of(first).count("\t") + first.rstrip().endswith(OPENS_BLOCK)
+    if widths and depth and widths[0] % depth == 0 and widths[0] // depth in USUAL_WIDTHS:
+        return widths[0] // depth
+    return _own_step(first, rest) or 4
 
 
 def _without_tabs(piece: str, unit: str) -> str:

@@ -6,7 +6,8 @@ functions.
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Literal
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 ENCODINGS: tuple[Encoding, ...] = ("utf-8", "utf-16", "utf-32")
@@ -15,10 +16,10 @@ DEFAULT_ENCODING: Encoding = "utf-16"
 
 def choose_encoding(offered: object) -> Encoding:
     """The first encoding of the client's list that we speak; utf-16 where it offers none."""
-    if isinstance(offered, list):
+    if isinstance(offered, Sequence) and not isinstance(offered, str):
         for name in offered:
             if name in ENCODINGS:
-                return cast(Encoding, name)
+                return ENCODINGS[ENCODINGS.index(name)]  # a plain string where the client's is an enumeration's
     return DEFAULT_ENCODING
 
 

@@ -31,8 +31,8 @@ from lsp_server.telemetry import TelemetryWriter, summary_line
 logger = logging.getLogger(__name__)
 
 SECTION = "specComplete"
-# sent only to clients whose initialization options say so by `"status": true` and so on; what else is in there
-# is settings
+# sent only to clients whose initialization options say so by `"status": true` and so on; the other options
+# are settings
 OPTIONAL_NOTIFICATIONS = ("status", "didChangeStatus", "telemetry", "moreAvailable")
 NEOVIM_DEBOUNCE_MS = 200  # what Neovim waits by itself before it asks
 NOT_WORTH_A_LINE = frozenset({"superseded", "cancelled"})

@@ -1,1 +1,4 @@
-"""The subcommands of `spec-complete`, one module each: HELP, configure(parser), run(arguments) -> exit code."""
+"""The subcommands of `spec-complete`, one module each.
+
+HELP, configure(parser), run(arguments) -> exit code.
+"""
