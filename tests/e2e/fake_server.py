@@ -1,8 +1,9 @@
 """A scripted language server for the editor plugins' own tests: answers come from a JSON file, not a model.
 
 ``fake_server.py SCRIPT``: the script is an object with ``answers``, a list of ``{"before": TEXT, "insert": TEXT,
-"replace": N, "delay_ms": MS}``. A request is answered by the first entry whose ``before`` ends the text before
-the cursor; the item's range begins at the start of the line and covers ``replace`` characters after the cursor.
+"replace": N, "delay_ms": MS}``. A request is answered by the first entry whose ``before``, or ``before`` and a part
+of ``insert``, ends the text before the cursor; the item's range begins at the start of the line and covers
+``replace`` characters after the cursor.
 Everything that was received is appended to ``SCRIPT.received`` as JSON lines. Other keys of the script:
 ``notify``: notifications sent after initialising; ``exit_on``: text before the cursor that kills the process.
 """
@@ -52,15 +53,25 @@ def character(text: str, column: int) -> str:
     return text.encode("utf-16-le")[: 2 * column].decode("utf-16-le")
 
 
+def rest(entry: dict[str, Any], before: str) -> list[str]:
+    """What is left of the entry's texts once ``before`` stands there."""
+    texts = entry["insert"] if isinstance(entry["insert"], list) else [entry["insert"]]
+    for typed in range(len(texts[0]) + 1):
+        if before.endswith(entry["before"] + texts[0][:typed]):
+            return [text[typed:] for text in texts if text[:typed] == texts[0][:typed] and text[typed:]]
+    return []
+
+
 def answer(identifier: int, parameters: dict[str, Any]) -> None:
     script = json.loads(SCRIPT.read_text(encoding="utf-8"))
     position = parameters["position"]
-    line = lines_of(parameters["textDocument"]["uri"])[position["line"]]
-    before = character(line, position["character"])
+    lines = lines_of(parameters["textDocument"]["uri"])
+    typed = character(lines[position["line"]], position["character"])
+    before = "\n".join([*lines[: position["line"]], typed])
     if script.get("exit_on") and before.endswith(script["exit_on"]):
         os._exit(1)
     for entry in script["answers"]:
-        if before.endswith(entry["before"]):
+        if texts := rest(entry, before):
             break
     else:
         send({"id": identifier, "result": []})
@@ -69,12 +80,11 @@ def answer(identifier: int, parameters: dict[str, Any]) -> None:
     if identifier in cancelled:
         send({"id": identifier, "error": {"code": -32800, "message": "cancelled"}})
         return
-    texts = entry["insert"] if isinstance(entry["insert"], list) else [entry["insert"]]
     start = {"line": position["line"], "character": 0}
     end = {"line": position["line"], "character": position["character"] + entry.get("replace", 0)}
     items = [
         {
-            "insertText": before + text,
+            "insertText": typed + text,
             "range": {"start": start, "end": end},
             "command": {"title": "accepted", "command": "fake.accepted", "arguments": [identifier]},
         }

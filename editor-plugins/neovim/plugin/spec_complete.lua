@@ -44,8 +44,8 @@ local subcommands = {
     vim.fn.jobstart(command, { term = true })
   end,
   status = function()
-    local status = require('spec-complete.status').last
-    vim.notify(('spec-complete: %s %s'):format(status.kind, status.message))
+    local status = require('spec-complete.status')
+    vim.notify(status.one_line(('spec-complete: %s %s'):format(status.last.kind, status.last.message)))
   end,
   toggle = function()
     plugin().enable(not plugin().is_enabled(0))

@@ -210,7 +210,7 @@ def test_a_late_answer_to_an_older_text_is_not_shown(neovim: Any, script: Any) -
 
 
 def test_a_late_answer_that_the_typing_agrees_with_is_shown(neovim: Any, script: Any) -> None:
-    answers(script, ("x = ", "compute(1)", {"delay_ms": 500}))
+    answers(script, ("x = ", "compute(1)", {"delay_ms": 40}))
     neovim.type("x = ")
     wait_until_asked(script)
     neovim.type("c", pause_s=0)
@@ -225,7 +225,7 @@ def wait_until_asked(script: Any, times: int = 1) -> None:
 
 
 def test_older_requests_are_cancelled(neovim: Any, script: Any) -> None:
-    answers(script, ("x", "", {"delay_ms": 2000}), ("xy", "z", {"delay_ms": 0}))
+    answers(script, ("x", "abc", {"delay_ms": 2000}), ("xy", "z", {"delay_ms": 0}))
     neovim.type("x")
     wait_until_asked(script)
     neovim.type("y")

@@ -71,8 +71,8 @@ function M.remaining(offer, line, row, column)
 end
 
 local patterns = {
-  -- leading white space, then one run of keyword characters or one run of other characters
-  word = [=[^\_s*\%([[:alnum:]_]\|[^\x00-\x7f]\)\+\|^\_s*[^[:alnum:]_[:space:]]\+\|^\_s\+]=],
+  -- leading white space, then one run of word characters (all beyond ASCII are) or one of punctuation
+  word = [=[^\_s*\%(\%([[:alnum:]_]\|[^\x00-\x7f]\)\+\|[[:punct:]]\+\)\|^\_s\+]=],
   -- up to the end of the line; a leading line break belongs to the line it opens
   line = [=[^\n*[^\n]*]=],
 }

@@ -71,7 +71,6 @@ function M.attach(bufnr)
     group = 'spec-complete:' .. bufnr,
     buffer = bufnr,
     callback = function()
-      timer:stop()
       M.drop(bufnr)
     end,
   })
@@ -85,6 +84,7 @@ end
 
 ---@param bufnr integer
 function M.drop(bufnr)
+  timer:stop()
   ghost.hide(bufnr)
   session.clear(bufnr)
 end

@@ -23,6 +23,20 @@ local marks = {
   error = '✗',
 }
 
+--- A message that fits one line of the screen: a longer one makes Neovim stop the typing with a prompt. The
+--- whole of it stands in the log and in the health check.
+---@param message string
+---@return string
+function M.one_line(message)
+  message = message:gsub('%s*\n%s*', ' ')
+  local room = vim.o.columns - 14 -- beside the ruler and the pending command
+  if vim.fn.strdisplaywidth(message) <= room then
+    return message
+  end
+  local pointer = '… :checkhealth spec-complete'
+  return vim.fn.strcharpart(message, 0, room - vim.fn.strdisplaywidth(pointer)) .. pointer
+end
+
 --- Takes a new state over. A fault is told once in a message, not once per request.
 ---@param kind string
 ---@param message string?
@@ -35,7 +49,9 @@ function M.set(kind, message)
   end
   if fault then
     log.write('error', message)
-    vim.notify('spec-complete: ' .. message, vim.log.levels.ERROR)
+    vim.schedule(function() -- an error message inside an autocommand would look like its failure
+      vim.notify(M.one_line('spec-complete: ' .. message), vim.log.levels.ERROR)
+    end)
   end
   vim.cmd.redrawstatus({ bang = true })
 end
