@@ -6,6 +6,7 @@ through the same forward.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -28,13 +29,15 @@ class EagerVerifier:
     def __init__(self, model: Any, name: str = "") -> None:
         """``model``: a causal LM in eval mode, already on its device."""
         self._model = model
+        parameters = inspect.signature(model.forward).parameters
+        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"  # renamed in 5.24
         self._slots: dict[int, _Slot] = {}
         self._next_slot = 0
         config = model.config.get_text_config()
         window = _sliding_window(config)
         # a context within the window never forgets, so the layers can be treated as full attention
         self._plain_cache = window is None or window >= LEAST_WINDOW
-        parameters = list(model.parameters())
+        weights = list(model.parameters())
         head = model.get_output_embeddings().weight
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -52,7 +55,7 @@ class EagerVerifier:
             row_invariant=False,
             trees=croppable,
             croppable=croppable,
-            weight_bytes=sum(p.numel() * p.element_size() for p in parameters),
+            weight_bytes=sum(p.numel() * p.element_size() for p in weights),
             kv_bytes_per_token=kv_bytes,
             prefill_chunk=PREFILL_CHUNK,
         )
@@ -61,7 +64,9 @@ class EagerVerifier:
     def load(cls, directory: str, name: str, dtype: str = "float32", device: str = "cpu") -> EagerVerifier:
         """Loads a converted or local model directory; never runs code from it, never touches the network."""
         from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
 
+        logging.disable_progress_bar()
         model = AutoModelForCausalLM.from_pretrained(
             directory, dtype=DTYPES[dtype], local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
@@ -153,9 +158,9 @@ class EagerVerifier:
         out = self._model(
             input_ids=torch.tensor([list(tokens)], device=device),
             position_ids=(start + depth)[None].to(device),
-            past_key_values=state.cache,
             use_cache=True,
             logits_to_keep=0 if logits else 1,
+            **{self._cache_argument: state.cache},
             **options,
         )
         result = out.logits[0].cpu()

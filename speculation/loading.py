@@ -1,0 +1,77 @@
+"""From a model's name to a completer: files, engine, tokenizer, drafter. Shared by the server and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cache.models import ModelFiles
+    from speculation.completion import Completer
+    from speculation.draft import Drafter
+
+Progress = Callable[[str, float], None]
+
+NUMBER_FORMATS = ("auto", "float32", "bfloat16", "float16", "float64")
+ENGINES = ("auto", "eager", "int8", "graphs")
+
+
+class LoadingError(Exception):
+    """The engine cannot be started as asked; says what to do."""
+
+    exit_code = 2
+
+
+def pick_device(device: str) -> str:
+    """ "auto" is the first GPU if torch can use one, else the CPU."""
+    if device != "auto":
+        return device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def find_model(model: str | None, device: str) -> ModelFiles:
+    """The files of a model by name or path, or of the default for this device; never the network.
+
+    Where the GPU's default is not pulled but the CPU's is, that one is taken.
+    """
+    from cache.models import default_model, is_ready, resolve
+
+    if model is not None:
+        return resolve(model)
+    name = default_model("cuda" if device.startswith("cuda") else "cpu")
+    if not is_ready(name) and is_ready(default_model("cpu")):
+        name = default_model("cpu")
+    return resolve(name)
+
+
+def load_engine(
+    model: str | None = None,
+    device: str = "auto",
+    engine: str = "auto",
+    dtype: str = "auto",
+    progress: Progress = lambda message, fraction: None,
+    drafter: Drafter | None = None,
+) -> Completer:
+    """A completer that is ready to work.
+
+    Raises:
+        cache.models.ModelNotAvailable: the model is unknown, not pulled or damaged (exit code 3).
+        LoadingError: the engine, device or dtype cannot be used here (exit code 2).
+    """
+    for value, known, what in ((engine, ENGINES, "engine"), (dtype, NUMBER_FORMATS, "dtype")):
+        if value not in known:
+            raise LoadingError(f"unknown {what} {value!r}: use one of {', '.join(known)}")
+    progress("finding the model", 0.0)
+    device = pick_device(device)
+    files = find_model(model, device)
+    progress(f"loading {files.name}", 0.1)
+    from speculation.completion import Completer
+    from speculation.tokenizer import Tokenizer
+    from speculation.verifier.choice import choose
+
+    tokenizer = Tokenizer.from_file(files.tokenizer)
+    verifier = choose(device, engine, dtype, files)
+    progress("ready", 1.0)
+    return Completer(verifier, tokenizer, drafter=drafter)
