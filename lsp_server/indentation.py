@@ -68,7 +68,10 @@ def _to_tabs(first: str, rest: list[str]) -> list[str]:
 
 
 def _spaces_for_a_tab(first: str, rest: list[str]) -> int:
-    """How many spaces the model uses for a level: by the depth its first spaced line must have, or its steps."""
+    """How many spaces the model uses for a level.
+
+    By the depth its first spaced line must have, or its steps.
+    """
     widths = [len(indent_of(piece)) for piece in rest if piece.strip() and indent_of(piece).strip("\t")]
     depth = indent_of(first).count("\t") + first.rstrip().endswith(OPENS_BLOCK)
     if widths and depth and widths[0] % depth == 0 and widths[0] // depth in USUAL_WIDTHS:
