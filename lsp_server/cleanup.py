@@ -172,8 +172,9 @@ def _repeats_itself(text: str, around: Around) -> str:
             if following == piece * (REPEATS - 1) and any(_is_word(c) for c in "".join(piece)):
                 return "\n".join(lines[: start + size])
     for loop in _LOOP_IN_LINE.finditer(text):
-        if sum(c.isalpha() for c in loop[1]) >= LOOP_LETTERS:  # rules of dashes and rows of numbers are no
-        loops return text[: loop.end(1)] return text
+        if sum(c.isalpha() for c in loop[1]) >= LOOP_LETTERS:  # rules of dashes and rows of numbers are none
+            return text[: loop.end(1)]
+    return text
 
 
 def _block_end(text: str, around: Around) -> str:

@@ -19,8 +19,8 @@ def choose_encoding(offered: object) -> Encoding:
     if isinstance(offered, Sequence) and not isinstance(offered, str):
         for name in offered:
             if name in ENCODINGS:
-                return ENCODINGS[ENCODINGS.index(name)]  # a plain string where the client's is an
-                enumeration's return DEFAULT_ENCODING
+                return ENCODINGS[ENCODINGS.index(name)]  # plain, where the client's may be an enum
+    return DEFAULT_ENCODING
 
 
 def to_index(line: str, column: int, encoding: Encoding) -> int:
