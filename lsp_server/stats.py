@@ -139,9 +139,15 @@ class _Answer:
 
 
 def _main_source(request: Request) -> str:
-    """The source that gave most accepted tokens, else most drafted ones."""
-    counts = request.accepted_by_source or request.drafted_by_source
-    return max(counts, key=counts.__getitem__) if counts else "(no draft)"
+    """The source that gave most accepted tokens; of equals, the one that drafted most."""
+    gains = {
+        source: (
+            sum(accepted for _, accepted in lengths.values()),
+            sum(drafted for drafted, _ in lengths.values()),
+        )
+        for source, lengths in request.by_match.items()
+    }
+    return max(gains, key=gains.__getitem__) if gains else "(no draft)"
 
 
 class _LocalHour:

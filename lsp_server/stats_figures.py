@@ -15,7 +15,7 @@ from lsp_server.stats_formulas import (
     expected_tokens_per_forward,
     quotient_interval,
 )
-from lsp_server.stats_group import OUTCOME_RANK, Group, match_bucket
+from lsp_server.stats_group import LONGEST, MATCH_BUCKETS, OUTCOME_RANK, Group
 from lsp_server.telemetry import STAGES
 
 DRAFT_LENGTHS = (1, 2, 3, 4, 8, 16, 32)
@@ -40,12 +40,10 @@ def describe(group: Group) -> dict[str, Any]:
         "reasons": dict(group.reasons.most_common()),
         "prompt": {"reused_tokens": group.reused_tokens, "new_tokens": group.new_tokens},
         "drafting": describe_drafting(group),
-        "by_source": {
-            source: rates(count, group.accepted_by_source[source])
-            for source, count in group.drafted_by_source.most_common()
-        },
+        "by_source": _by_source(group),
         "by_match": _by_match(group),
-        "output_tokens": spread(_elements(group.text_tokens)) | {"histogram": length_bins(group.text_tokens)},
+        "output_tokens": spread(np.repeat(np.arange(LONGEST + 1), group.text_tokens))
+        | {"histogram": length_bins(group.text_tokens)},
         "outcomes": describe_outcomes(group),
         "saving": describe_saving(group),
         "sampling": dict(group.sampling.most_common()),
@@ -57,11 +55,11 @@ def describe(group: Group) -> dict[str, Any]:
 
 def describe_drafting(group: Group) -> dict[str, Any]:
     """Tokens per forward measured and expected, acceptance, and what drafting and verifying cost."""
-    rejections = sum(group.rejected_depth.values())
-    drafts = sum(n for positions, n in group.passes.items() if positions > 1)
+    rejections, passes = sum(group.rejected_depth), counted(group.passes)
+    drafts = sum(group.passes[2:])
     alpha = acceptance_alpha(group.accepted, rejections)
     draft_ms, verify_ms = group.stage_ms[STAGES.index("draft_ms")], group.stage_ms[STAGES.index("verify_ms")]
-    expected = expected_tokens_per_forward(alpha or 0.0, group.passes)
+    expected = expected_tokens_per_forward(alpha or 0.0, passes)
     return {
         "forwards": group.forwards,
         "committed": group.committed,
@@ -75,8 +73,8 @@ def describe_drafting(group: Group) -> dict[str, Any]:
         "drafts_failed": rejections,
         "mean_draft_length": share(group.drafted, drafts),
         "mean_accepted_length": share(group.accepted, drafts),
-        "rejected_depth": {str(depth): n for depth, n in sorted(group.rejected_depth.items())},
-        "passes_by_positions": {str(m): n for m, n in sorted(group.passes.items())},
+        "rejected_depth": {str(depth): n for depth, n in counted(group.rejected_depth).items()},
+        "passes_by_positions": {str(m): n for m, n in passes.items()},
         "draft_share": share(draft_ms, sum(group.stage_ms)),
         "verify_share": share(verify_ms, sum(group.stage_ms)),
         "unspeculated_requests": group.unspeculated,
@@ -94,7 +92,7 @@ def describe_outcomes(group: Group) -> dict[str, Any]:
         "undecided": group.offered - decided,
         "shown_share": share(counts["shown"], group.offered),
         "taken_share_of_shown": share(counts["accepted"] + counts["partial"], counts["shown"]),
-        "offered_characters": group.characters["offered"],
+        "offered_characters": group.offered_characters,
         "taken_characters": taken,
         "kept_share": share(group.characters["kept"], group.characters["checked"]),
     }
@@ -156,12 +154,17 @@ def histogram(values: Sequence[float]) -> list[dict[str, Any]]:
     ]
 
 
-def length_bins(lengths: Counter[int]) -> list[dict[str, Any]]:
-    """Counts of output lengths in powers of two: 0, 1, 2–3, 4–7 …"""
+def length_bins(lengths: Sequence[int]) -> list[dict[str, Any]]:
+    """Counts of output lengths in powers of two: 1, 2–3, 4–7 …"""
     bins: Counter[int] = Counter()
-    for length, n in lengths.items():
-        bins[match_bucket(length)] += n
-    return [{"from": low, "to": max(low, 2 * low - 1), "n": bins[low]} for low in sorted(bins)]
+    for length, n in counted(lengths).items():
+        bins[length.bit_length()] += n
+    return [{"from": 1 << digits - 1, "to": (1 << digits) - 1, "n": bins[digits]} for digits in sorted(bins)]
+
+
+def counted(counts: Sequence[int]) -> dict[int, int]:
+    """The positions of a list of counts that have any."""
+    return {position: n for position, n in enumerate(counts) if n}
 
 
 def rates(drafted: int, accepted: int) -> dict[str, Any]:
@@ -174,12 +177,20 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _elements(counts: Counter[int]) -> np.ndarray:
-    return np.repeat(np.array(list(counts), dtype=float), list(counts.values()))
+def _by_source(group: Group) -> dict[str, dict[str, Any]]:
+    totals = {source: (sum(sums[::2]), sum(sums[1::2])) for source, sums in group.by_match.items()}
+    return {
+        source: rates(*totals[source]) for source in sorted(totals, key=lambda source: -totals[source][0])
+    }
 
 
 def _by_match(group: Group) -> dict[str, dict[str, Any]]:
-    table: dict[str, dict[str, Any]] = {}
-    for source, bucket in sorted(group.by_match):
-        table.setdefault(source, {})[str(bucket)] = rates(*group.by_match[source, bucket])
-    return table
+    """Source -> lower bound of the match length's bucket -> rates."""
+    return {
+        source: {
+            str(1 << bucket - 1 if bucket else 0): rates(*sums[2 * bucket : 2 * bucket + 2])
+            for bucket in range(MATCH_BUCKETS)
+            if sums[2 * bucket]
+        }
+        for source, sums in sorted(group.by_match.items())
+    }

@@ -63,6 +63,8 @@ class CostTable:
 
     def __call__(self, m: int) -> float:
         if m not in self._known:
+            if len(self._known) > 4096:  # sizes that no log of ours has
+                return self._between(m)
             self._known[m] = self._between(m)
         return self._known[m]
 
@@ -82,9 +84,9 @@ class CostTable:
         The table was measured at one context length on a quiet machine. What this request's passes really
         cost against the table (longer context, other load) is taken to hold for single positions as well.
         """
-        by_table = 0.0
+        by_table, known = 0.0, self._known
         for m, n in passes_by_positions.items():
-            by_table += n * self(m)
+            by_table += n * (known.get(m) or self(m))
         strain = verify_ms / by_table if by_table > 0 and verify_ms > 0 else 1.0
         return committed * self(1) * strain
 

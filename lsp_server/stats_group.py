@@ -17,6 +17,7 @@ from lsp_server.telemetry import STAGES
 DISTINCT_LIMIT = 64  # distinct keys kept per table; the rest is counted under OTHER
 OTHER = "(other)"
 LONGEST = 1024  # tokens; longer texts, drafts and passes are counted as this long
+MATCH_BUCKETS = 12  # match lengths by their number of binary digits: 0, 1, 2–3, 4–7, … 1024 and more
 OUTCOME_RANK = {
     "superseded": 1,
     "rejected": 2,
@@ -45,21 +46,18 @@ class Group:
     drafted: int = 0
     accepted: int = 0
     committed: int = 0
-    rejected_depth: Counter[int] = field(default_factory=Counter)
-    passes: Counter[int] = field(default_factory=Counter)
-    drafted_by_source: Counter[str] = field(default_factory=Counter)
-    accepted_by_source: Counter[str] = field(default_factory=Counter)
-    by_match: dict[tuple[str, int], list[int]] = field(
-        default_factory=dict
-    )  # (source, bucket) -> drafted, accepted
-    text_tokens: Counter[int] = field(default_factory=Counter)  # of answers that have text
+    rejected_depth: list[int] = field(default_factory=lambda: [0] * (LONGEST + 1))
+    passes: list[int] = field(default_factory=lambda: [0] * (LONGEST + 1))  # by positions
+    by_match: dict[str, list[int]] = field(default_factory=dict)  # drafted, accepted by bucket, by source
+    text_tokens: list[int] = field(default_factory=lambda: [0] * (LONGEST + 1))
     sampling: Counter[str] = field(default_factory=Counter)
     batch_size: Counter[int] = field(default_factory=Counter)
     oom_count: int = 0
     device_memory_bytes: int = 0
     offered: int = 0  # answers that had text
+    offered_characters: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)  # "shown" and the best outcome of each answer
-    characters: Counter[str] = field(default_factory=Counter)  # offered, taken, checked, kept
+    characters: Counter[str] = field(default_factory=Counter)  # taken, checked, kept
     estimated: int = 0  # requests with an estimate
     with_ms: float = 0.0  # their total time, as measured
     without_ms: float = 0.0  # as estimated without speculation
@@ -71,39 +69,24 @@ class Group:
 
     def add(self, record: Request, costs: CostTable | None) -> None:
         """Adds one request; ``costs`` is the cost table in force for its engine."""
+        total = record.total_ms
         self.n += 1
-        self.total.append(record.total_ms)
+        self.total.append(total)
         self.routes[record.route] += 1
         if record.reason:
             bounded_count(self.reasons, record.reason)
+        stages = record.stages()
         sums = self.stage_ms
-        sums[0] += record.queue_ms
-        sums[1] += record.tokenise_ms
-        sums[2] += record.prefill_ms
-        sums[3] += record.draft_ms
-        sums[4] += record.verify_ms
-        sums[5] += record.sample_ms
-        sums[6] += record.post_ms
-        staged = (
-            record.queue_ms
-            + record.tokenise_ms
-            + record.prefill_ms
-            + record.draft_ms
-            + record.verify_ms
-            + record.sample_ms
-            + record.post_ms
-        )
-        gap = abs(record.total_ms - staged)
-        if gap > 1 and gap > 0.02 * record.total_ms:
+        for i, ms in enumerate(stages):
+            if ms:
+                sums[i] += ms
+        gap = abs(total - sum(stages))
+        if gap > 1 and gap > 0.02 * total:
             self.unbalanced += 1
-        self.reused_tokens += record.reused_tokens
-        self.new_tokens += record.new_tokens
         self.oom_count += record.oom_count
         if record.characters:
             self.offered += 1
-            if record.text_tokens:  # what is typed through is not counted in tokens again
-                self.text_tokens[min(record.text_tokens, LONGEST)] += 1
-            self.characters["offered"] += record.characters
+            self.offered_characters += record.characters
         if record.device_memory_bytes and record.device_memory_bytes > self.device_memory_bytes:
             self.device_memory_bytes = record.device_memory_bytes
         if record.forwards:
@@ -114,6 +97,10 @@ class Group:
             self.ttft.append(record.ttft_ms)
         if record.tpot_ms > 0:
             self.tpot.append(record.tpot_ms)
+        self.reused_tokens += record.reused_tokens
+        self.new_tokens += record.new_tokens
+        if record.text_tokens:
+            self.text_tokens[min(record.text_tokens, LONGEST)] += 1
         self.batch_size[record.batch_size] += 1
         if record.sampling is None:
             self.sampling["greedy"] += 1
@@ -127,27 +114,25 @@ class Group:
 
     def _add_drafts(self, record: Request) -> None:
         self.forwards += record.forwards
+        self.committed += record.committed
+        passes, depths = self.passes, self.rejected_depth
+        for positions, count in record.passes_by_positions.items():
+            passes[positions if positions < LONGEST else LONGEST] += count
+        if not record.drafted:
+            return
         self.drafted += record.drafted
         self.accepted += record.accepted
-        self.committed += record.committed
         for depth, count in record.rejected_depth.items():
-            self.rejected_depth[min(depth, LONGEST)] += count
-        for positions, count in record.passes_by_positions.items():
-            self.passes[min(positions, LONGEST)] += count
-        for source, count in record.drafted_by_source.items():
-            bounded_count(self.drafted_by_source, source, count)
-        for source, count in record.accepted_by_source.items():
-            bounded_count(self.accepted_by_source, source, count)
+            depths[depth if depth < LONGEST else LONGEST] += count
         for source, lengths in record.by_match.items():
+            sums = self.by_match.get(source)
+            if sums is None:
+                key = source if len(self.by_match) < DISTINCT_LIMIT else OTHER
+                sums = self.by_match.setdefault(key, [0] * (2 * MATCH_BUCKETS))
             for length, (drafted, accepted) in lengths.items():
-                key = (source, match_bucket(length))
-                sums = self.by_match.get(key)
-                if sums is None:
-                    if len(self.by_match) >= DISTINCT_LIMIT * 8:
-                        key = (OTHER, key[1])
-                    sums = self.by_match.setdefault(key, [0, 0])
-                sums[0] += drafted
-                sums[1] += accepted
+                bucket = 2 * length.bit_length() if length < LONGEST else 2 * (MATCH_BUCKETS - 1)
+                sums[bucket] += drafted
+                sums[bucket + 1] += accepted
 
     def _add_counterfactual(self, record: Request, costs: CostTable | None) -> None:
         decode_ms = record.draft_ms + record.verify_ms
@@ -183,18 +168,11 @@ class Group:
             elif isinstance(mine, list):
                 setattr(self, field_.name, [a + b for a, b in zip(mine, theirs, strict=True)])
             elif isinstance(mine, dict):
-                for key, (drafted, accepted) in theirs.items():
-                    sums = mine.setdefault(key, [0, 0])
-                    sums[0] += drafted
-                    sums[1] += accepted
+                for key, sums in theirs.items():
+                    mine[key] = [a + b for a, b in zip(mine.get(key, [0] * len(sums)), sums, strict=True)]
             else:
                 setattr(self, field_.name, mine + theirs)
         self.device_memory_bytes = memory
-
-
-def match_bucket(length: int) -> int:
-    """The lower bound of a match length's bucket: 0, 1, 2, 4, 8, 16, 32 …"""
-    return 1 << (length.bit_length() - 1) if length > 0 else 0
 
 
 def sampling_label(sampling: dict[str, float]) -> str:

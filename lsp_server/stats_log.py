@@ -48,8 +48,6 @@ class Request(msgspec.Struct, tag_field="kind", tag="request", gc=False):
     committed: Amount = 0
     text_tokens: Amount = 0
     rejected_depth: dict[int, Amount] = {}
-    drafted_by_source: dict[str, Amount] = {}
-    accepted_by_source: dict[str, Amount] = {}
     by_match: dict[str, dict[int, tuple[Amount, Amount]]] = {}
     passes_by_positions: dict[int, Amount] = {}
     characters: Amount = 0
@@ -63,6 +61,18 @@ class Request(msgspec.Struct, tag_field="kind", tag="request", gc=False):
     device: str = ""
     device_memory_bytes: int | None = None
     language: str = ""
+
+    def stages(self) -> tuple[float, ...]:
+        """The stage times in the order of `lsp_server.telemetry.STAGES`."""
+        return (
+            self.queue_ms,
+            self.tokenise_ms,
+            self.prefill_ms,
+            self.draft_ms,
+            self.verify_ms,
+            self.sample_ms,
+            self.post_ms,
+        )
 
 
 class Outcome(msgspec.Struct, tag_field="kind", tag="outcome", gc=False):
@@ -121,29 +131,39 @@ def read(paths: Sequence[Path], counts: ReadCounts, since: str = "") -> Iterator
 
     Cost tables are given whatever their age: later requests rest on them.
     """
-    decode = msgspec.json.Decoder(Line).decode
+    decoder = msgspec.json.Decoder(Line)
     for path in paths:
         counts.files += 1
         try:
-            for lines in _lines(path, counts):
-                for line in lines:
-                    try:
-                        record = decode(line)
-                    except msgspec.ValidationError:
-                        counts.foreign += 1
-                        continue
-                    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                        if line.strip():
-                            counts.truncated += 1
-                        else:
-                            counts.lines -= 1
-                        continue
-                    if type(record) is Lost:
+            for block in _blocks(path, counts):
+                try:
+                    records = decoder.decode_lines(block)
+                    counts.lines += len(records)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    records = _decode_singly(decoder, block, counts)
+                for record in records:
+                    if isinstance(record, Lost):
                         counts.lost += record.count
-                    elif type(record) is Costs or record.at >= since:  # type: ignore[union-attr]
-                        yield record  # type: ignore[misc]
+                    elif isinstance(record, Costs) or record.at >= since:
+                        yield record
         except OSError as error:
             raise StatsError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _decode_singly(decoder: msgspec.json.Decoder[Line], block: bytes, counts: ReadCounts) -> list[Line]:
+    """The records of a block in which some lines aren't ours."""
+    records: list[Line] = []
+    for line in block.split(b"\n"):
+        if not line.strip():
+            continue
+        counts.lines += 1
+        try:
+            records.append(decoder.decode(line))
+        except msgspec.ValidationError:
+            counts.foreign += 1
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            counts.truncated += 1
+    return records
 
 
 def first_costs(paths: Sequence[Path]) -> list[Costs]:
@@ -155,36 +175,33 @@ def first_costs(paths: Sequence[Path]) -> list[Costs]:
     tables: list[Costs] = []
     for path in paths:
         with contextlib.suppress(OSError):  # `read` reports it
-            for lines in _lines(path, ReadCounts()):
-                for line in lines:
-                    if COSTS_MARK in line:
-                        with contextlib.suppress(msgspec.DecodeError):
-                            tables.append(decode(line))
+            for block in _blocks(path, ReadCounts()):
+                if COSTS_MARK in block:
+                    for line in block.split(b"\n"):
+                        if COSTS_MARK in line:
+                            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                                tables.append(decode(line))
     return tables
 
 
-def _lines(path: Path, counts: ReadCounts) -> Iterator[list[bytes]]:
-    """Lines by the block: faster than one by one, and bounded for files without line ends."""
+def _blocks(path: Path, counts: ReadCounts) -> Iterator[bytes]:
+    """Whole lines by the block: faster than one by one, and bounded for files without line ends."""
     with path.open("rb") as file:
         rest = b""
         skipping = False  # inside a line that is too long
         while block := file.read(BLOCK_BYTES):
-            lines = (rest + block).split(b"\n")
-            rest = lines.pop()
-            if skipping and lines:
-                del lines[0]
-                skipping = False
             if skipping:
-                rest = b""
-            elif len(rest) > LONGEST_LINE:
+                _, end, block = block.partition(b"\n")
+                skipping = not end
+            whole, end, rest = (rest + block).rpartition(b"\n")
+            if len(rest) > LONGEST_LINE:
                 counts.lines += 1
                 counts.foreign += 1
                 rest, skipping = b"", True
-            counts.lines += len(lines)
-            yield lines
+            if end:
+                yield whole
         if rest:
-            counts.lines += 1
-            yield [rest]
+            yield rest
 
 
 def log_files(log: Path) -> list[Path]:

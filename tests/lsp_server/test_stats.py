@@ -110,10 +110,13 @@ def test_acceptance_by_source_and_match_length(summary):
 
 
 @pytest.mark.parametrize(
-    ("length", "bucket"), [(0, 0), (1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (40, 32)]
+    ("length", "bucket"),
+    [(0, 0), (1, 1), (2, 2), (3, 2), (4, 4), (7, 4), (8, 8), (40, 32), (1024, 1024), (9999, 1024)],
 )
-def test_match_lengths_are_counted_in_powers_of_two(length, bucket):
-    assert stats_group.match_bucket(length) == bucket
+def test_match_lengths_are_counted_in_powers_of_two(tmp_path, length, bucket):
+    record = log.DRAFTED | {"by_match": {"open": {str(length): [8, 5]}}}
+    by_match = summarise([log.write(tmp_path / "log", record)])["overall"]["by_match"]
+    assert by_match == {"open": {str(bucket): {"drafted": 8, "accepted": 5, "acceptance_rate": 0.625}}}
 
 
 def test_outcomes_count_each_answer_once_under_its_best(summary):
@@ -349,8 +352,7 @@ def test_memory_grows_by_a_few_numbers_a_request_only(tmp_path, monkeypatch):
 
 def test_a_log_full_of_strange_keys_does_not_fill_the_memory(tmp_path):
     records = [
-        log.DRAFTED
-        | {"id": str(n), "language": f"l{n}", "drafted_by_source": {f"s{n}": 8}, "accepted_by_source": {}}
+        log.DRAFTED | {"id": str(n), "language": f"l{n}", "by_match": {f"s{n}": {"3": [8, 5]}}}
         for n in range(1_000)
     ]
     summary = summarise([log.write(tmp_path / "log", *records)], by="language")
