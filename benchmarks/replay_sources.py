@@ -1,0 +1,43 @@
+"""The stores of a replayed task: the old release as the workspace, the replaced lines as deleted text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.replay_tasks import Workload
+from cache.hot_index import HotIndex
+from speculation.draft import DraftRequest
+from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
+from speculation.evidence import Evidence
+from speculation.policy import GainPolicy
+from speculation.tokenizer import Tokenizer
+
+SOURCES = ("request", "suffix", "deleted", "workspace", "realigned")
+
+
+class ReplayedStores:
+    """Builds the drafter of each workspace; tells the deleted text of the task at hand."""
+
+    def __init__(self, workload: Workload, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._replaced: Mapping[str, Sequence[int]] = {task.name: task.replaced for task in workload.tasks}
+        self._indexes: dict[str, HotIndex] = {}
+        for key, texts in workload.workspaces.items():
+            self._indexes[key] = HotIndex(tokenizer.encode, max_tokens=1 << 62)
+            for path, text in texts.items():
+                self._indexes[key].open(path, text, key)
+
+    def drafter(
+        self, workspace: str, policy: GainPolicy, evidence: Evidence, without: Sequence[str] = ()
+    ) -> WorkspaceDrafter:
+        """A drafter over one workspace."""
+        stores = Stores(
+            workspace=self._indexes.get(workspace),
+            deleted=self._deleted,
+            ends_line=lambda token: self._tokenizer.bytes_of(token).endswith(b"\n"),
+        )
+        return build_drafter(stores, policy, evidence=evidence, without=without)
+
+    def _deleted(self, request: DraftRequest) -> Sequence[Sequence[int]]:
+        return (self._replaced[request.document],)
+

