@@ -1,0 +1,152 @@
+"""int8 weights of a Llama-shaped model: quantised once from its safetensors, then kept in the cache directory.
+
+Packed weights would need pickle, which is never read; so the cache holds raw int8 weights and their scales, and they
+are packed at load. Rows of the query and key projections are interleaved, so that rotary embedding is a product of
+complex numbers, and the attention scale is folded into the queries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from speculation.verifier.architecture import Architecture
+from speculation.verifier.int8_linear import quantize
+
+_FORMAT = 1  # of the cached file; part of its name
+
+Tensors = dict[str, Tensor]
+
+
+def cached_weights(directory: Path, architecture: Architecture, cache_dir: Path, pair_bound: bool) -> Path:
+    """The file with the int8 weights of the model in ``directory``; made on first use, written atomically."""
+    path = cache_dir / f"int8-{_key(directory, pair_bound)}.safetensors"
+    if path.exists():
+        return path
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=cache_dir, suffix=".partial")
+    os.close(handle)
+    try:
+        save_file(int8_tensors(directory, architecture, pair_bound), temporary, {"format": "pt"})
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def int8_tensors(directory: Path, architecture: Architecture, pair_bound: bool) -> Tensors:
+    """All tensors of the fused forward: ``<layer>.<name>.weight`` int8, ``.scale`` float32, ``.bias`` float32."""
+    with Checkpoint(directory) as source:
+        tensors: Tensors = {}
+
+        def linear(name: str, weight: Tensor, bias: Tensor | None = None) -> None:
+            tensors[f"{name}.weight"], tensors[f"{name}.scale"] = quantize(weight, pair_bound)
+            if bias is not None:
+                tensors[f"{name}.bias"] = bias.float().contiguous()
+
+        for layer in range(architecture.layers):
+            _layer(layer, architecture, source, linear, tensors)
+        embedding = source("model.embed_tokens.weight")
+        tensors["embedding"] = embedding.bfloat16()
+        tensors["norm"] = source("model.norm.weight").float()
+        linear("head", embedding if architecture.tied else source("lm_head.weight"))
+    return tensors
+
+
+def _layer(
+    layer: int,
+    architecture: Architecture,
+    source: Checkpoint,
+    linear: Callable[..., None],
+    tensors: Tensors,
+) -> None:
+    geometry = architecture.geometry
+    prefix = f"model.layers.{layer}"
+    scaling = geometry.head_dim**-0.5
+
+    def interleave(rows: Tensor) -> Tensor:
+        halves = rows.view(-1, 2, geometry.head_dim // 2, *rows.shape[1:])
+        return halves.transpose(1, 2).reshape(rows.shape)
+
+    def qkv(kind: str) -> Tensor:
+        q, k, v = (source(f"{prefix}.self_attn.{name}_proj.{kind}").float() for name in "qkv")
+        q, k = interleave(q), interleave(k)
+        return torch.cat((q if architecture.qk_norm else q * scaling, k, v))
+
+    def bias(module: str, present: bool) -> Tensor | None:
+        return source(f"{prefix}.{module}.bias") if present else None
+
+    linear(f"{layer}.qkv", qkv("weight"), qkv("bias") if architecture.qkv_bias else None)
+    output = f"{prefix}.self_attn.o_proj.weight"
+    linear(f"{layer}.output", source(output), bias("self_attn.o_proj", architecture.output_bias))
+    gate_up = [f"mlp.{name}_proj" for name in ("gate", "up")]
+    gate_up_bias = [source(f"{prefix}.{name}.bias") for name in gate_up] if architecture.mlp_bias else None
+    linear(
+        f"{layer}.gate_up",
+        torch.cat([source(f"{prefix}.{name}.weight") for name in gate_up]),
+        torch.cat(gate_up_bias) if gate_up_bias else None,
+    )
+    linear(
+        f"{layer}.down", source(f"{prefix}.mlp.down_proj.weight"), bias("mlp.down_proj", architecture.mlp_bias)
+    )
+    tensors[f"{layer}.attention_norm"] = source(f"{prefix}.input_layernorm.weight").float()
+    tensors[f"{layer}.mlp_norm"] = source(f"{prefix}.post_attention_layernorm.weight").float()
+    if architecture.qk_norm:
+        tensors[f"{layer}.q_norm"] = interleave(source(f"{prefix}.self_attn.q_norm.weight").float()) * scaling
+        tensors[f"{layer}.k_norm"] = interleave(source(f"{prefix}.self_attn.k_norm.weight").float())
+
+
+class Checkpoint:
+    """Tensors by name from a model directory's safetensors files, sharded or not."""
+
+    def __init__(self, directory: Path) -> None:
+        self._handles = [safe_open(path, "pt") for path in checkpoint_files(directory)]
+        self._where = {name: handle for handle in self._handles for name in handle.keys()}  # noqa: SIM118
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._where.clear()
+        self._handles.clear()
+
+    def __call__(self, name: str) -> Tensor:
+        return self._where[name].get_tensor(name)
+
+
+def checkpoint_files(directory: Path) -> list[Path]:
+    """The safetensors files of a model directory."""
+    index = directory / "model.safetensors.index.json"
+    if index.exists():
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return [directory / name for name in sorted(names)]
+    return [directory / "model.safetensors"]
+
+
+def _key(directory: Path, pair_bound: bool) -> str:
+    """A name that changes with the source, the format and the rounding; sizes and headers stand for the bytes."""
+    digest = hashlib.sha256(f"{_FORMAT} {pair_bound}".encode())
+    digest.update((directory / "config.json").read_bytes())
+    for path in checkpoint_files(directory):
+        digest.update(f"{path.name} {path.stat().st_size}".encode())
+        for piece in _samples(path):
+            digest.update(piece)
+    return digest.hexdigest()[:24]
+
+
+def _samples(path: Path, pieces: int = 64, size: int = 4096) -> Iterator[bytes]:
+    """Pieces spread over a file: a checkpoint of gigabytes is told from another without being read."""
+    total = path.stat().st_size
+    with path.open("rb") as file:
+        for piece in range(pieces):
+            file.seek(piece * max(0, total - size) // max(1, pieces - 1))
+            yield file.read(size)
