@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from lsp_server.stats_formulas import (
-    CostTable,
     acceptance_alpha,
     break_even_alpha,
     expected_tokens_per_forward,
@@ -17,8 +16,9 @@ from lsp_server.stats_formulas import (
 )
 from lsp_server.stats_group import LONGEST, MATCH_BUCKETS, OUTCOME_RANK, Group
 from lsp_server.telemetry import STAGES
+from speculation.costs import CostTable
 
-DRAFT_LENGTHS = (1, 2, 3, 4, 8, 16, 32)
+DRAFT_LENGTHS = (1, 2, 3, 4, 8, 16, 32, 63)
 PERCENTILES = (50, 95, 99)
 LATENCY_EDGES_MS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 300, 500, 1000, 2000, 5000, 10_000)
 
@@ -124,12 +124,12 @@ def describe_saving(group: Group) -> dict[str, Any]:
 def describe_costs(table: CostTable) -> dict[str, Any]:
     """t(m) as measured, and the α from which each draft length pays."""
     return {
-        "positions": list(table.positions),
-        "pass_ms": list(table.pass_ms),
+        "positions": list(table.measured),
+        "pass_ms": list(table.measured.values()),
         "break_even_alpha": {
-            str(length): break_even_alpha(length, table(length + 1) / table(1)) if table(1) else None
+            str(length): break_even_alpha(length, table(length + 1) / table(1))
             for length in DRAFT_LENGTHS
-            if length + 1 <= table.positions[-1]
+            if length + 1 <= max(table.measured)
         },
     }
 

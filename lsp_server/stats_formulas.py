@@ -7,8 +7,10 @@ over accepted and rejected ones. A failed draft has one rejected token; those be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from speculation.costs import CostTable
 
 
 def acceptance_alpha(accepted: int, rejections: int) -> float | None:
@@ -51,44 +53,19 @@ def break_even_alpha(length: int, relative_cost: float) -> float | None:
     return high
 
 
-class CostTable:
-    """t(m): milliseconds of a decode pass over m positions, linear between and beyond the measured sizes."""
+def decode_ms_without(
+    costs: CostTable, committed: int, verify_ms: float, passes_by_positions: Mapping[int, int]
+) -> float:
+    """What the passes of a request would have cost with one position each: one pass per committed token.
 
-    def __init__(self, positions: Sequence[int], pass_ms: Sequence[float]) -> None:
-        if not positions or len(positions) != len(pass_ms) or list(positions) != sorted(set(positions)):
-            raise ValueError("a cost table needs as many times as positions, and these ascending")
-        self.positions = tuple(positions)
-        self.pass_ms = tuple(pass_ms)
-        self._known: dict[int, float] = {}
-
-    def __call__(self, m: int) -> float:
-        if m not in self._known:
-            if len(self._known) > 4096:  # sizes that no log of ours has
-                return self._between(m)
-            self._known[m] = self._between(m)
-        return self._known[m]
-
-    def _between(self, m: int) -> float:
-        xs, ys = self.positions, self.pass_ms
-        if len(xs) == 1 or m <= xs[0]:
-            return ys[0]
-        right = next((i for i, x in enumerate(xs) if x >= m), len(xs) - 1)
-        x0, x1, y0, y1 = xs[right - 1], xs[right], ys[right - 1], ys[right]
-        return max(0.0, y0 + (y1 - y0) * (m - x0) / (x1 - x0))
-
-    def decode_ms_without(
-        self, committed: int, verify_ms: float, passes_by_positions: Mapping[int, int]
-    ) -> float:
-        """What the passes would have cost with one position each: one pass per committed token.
-
-        The table was measured at one context length on a quiet machine. What this request's passes really
-        cost against the table (longer context, other load) is taken to hold for single positions as well.
-        """
-        by_table, known = 0.0, self._known
-        for m, n in passes_by_positions.items():
-            by_table += n * (known.get(m) or self(m))
-        strain = verify_ms / by_table if by_table > 0 and verify_ms > 0 else 1.0
-        return committed * self(1) * strain
+    The table was measured at one context length on a quiet machine. What this request's passes really cost
+    against the table (longer context, other load) is taken to hold for single positions as well.
+    """
+    by_table, ms, most = 0.0, costs.ms, len(costs.ms) - 1
+    for positions, passes in passes_by_positions.items():
+        by_table += passes * ms[positions if positions < most else most]
+    strain = verify_ms / by_table if by_table > 0 and verify_ms > 0 else 1.0
+    return committed * ms[1] * strain
 
 
 @dataclass(slots=True)

@@ -10,9 +10,10 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, field, fields
 
-from lsp_server.stats_formulas import CostTable, RatioSums
+from lsp_server.stats_formulas import RatioSums, decode_ms_without
 from lsp_server.stats_log import Request
 from lsp_server.telemetry import STAGES
+from speculation.costs import CostTable
 
 DISTINCT_LIMIT = 64  # distinct keys kept per table; the rest is counted under OTHER
 OTHER = "(other)"
@@ -138,7 +139,7 @@ class Group:
         decode_ms = record.draft_ms + record.verify_ms
         without: float | None = None
         if record.speculation and costs is not None:
-            without = costs.decode_ms_without(record.committed, record.verify_ms, record.passes_by_positions)
+            without = decode_ms_without(costs, record.committed, record.verify_ms, record.passes_by_positions)
             total = record.total_ms - decode_ms + without
             self.without.append(total)
             self.estimated += 1

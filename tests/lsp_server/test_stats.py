@@ -176,6 +176,12 @@ def test_a_cost_table_that_comes_later_serves_what_was_logged_before_any(tmp_pat
     assert summarise(paths)["overall"]["saving"]["estimated_requests"] == 1
 
 
+@pytest.mark.parametrize("wrong", [{"positions": []}, {"positions": [1]}, {"pass_ms": [0.0] * 4}])
+def test_a_cost_table_that_makes_no_sense_estimates_nothing(tmp_path, wrong):
+    summary = summarise([log.write(tmp_path / "log", log.COSTS | wrong, log.DRAFTED)])
+    assert summary["overall"]["saving"]["estimated_requests"] == 0 and summary["costs"] == []
+
+
 def test_a_newer_cost_table_is_used_from_its_line_on(tmp_path):
     dearer = log.COSTS | {"pass_ms": [40.0, 44.0, 60.0, 80.0]}
     again = log.PLAIN | {"verify_ms": 80.0, "total_ms": 90.0}

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.stats_formulas import (
-    CostTable,
     RatioSums,
     acceptance_alpha,
     break_even_alpha,
+    decode_ms_without,
     expected_tokens,
     expected_tokens_per_forward,
     quotient_interval,
 )
+from speculation.costs import CostTable
 
 
 @pytest.mark.parametrize(("alpha", "length"), [(0.0, 4), (0.3, 1), (0.7, 8), (0.95, 32), (1.0, 5)])
@@ -63,25 +64,12 @@ def test_a_pass_that_costs_nothing_more_always_pays():
     assert break_even_alpha(4, 1.0) == break_even_alpha(4, 0.9) == 0.0
 
 
-def test_the_cost_table_is_linear_between_and_beyond_what_was_measured():
-    table = CostTable([1, 2, 8], [20.0, 24.0, 48.0])
-    assert [table(m) for m in (1, 2, 5, 8, 10)] == [20.0, 24.0, 36.0, 48.0, 56.0]
-    assert CostTable([1], [20.0])(7) == 20.0
-
-
-@pytest.mark.parametrize(
-    ("positions", "times"), [([], []), ([1, 2], [3.0]), ([2, 1], [3.0, 4.0]), ([1, 1], [3.0, 4.0])]
-)
-def test_a_cost_table_that_makes_no_sense_is_refused(positions, times):
-    with pytest.raises(ValueError, match="ascending"):
-        CostTable(positions, times)
-
-
 def test_the_cost_without_speculation_scales_with_the_load():
-    table = CostTable([1, 5], [20.0, 30.0])
-    assert table.decode_ms_without(8, 30.0, {5: 1}) == 160.0
-    assert table.decode_ms_without(8, 60.0, {5: 1}) == 320.0  # everything took twice as long
-    assert table.decode_ms_without(8, 60.0, {}) == 160.0  # sizes unknown: the table as it is
+    table = CostTable({1: 20.0, 5: 30.0})
+    assert decode_ms_without(table, 8, 30.0, {5: 1}) == 160.0
+    assert decode_ms_without(table, 8, 60.0, {5: 1}) == 320.0  # everything took twice as long
+    assert decode_ms_without(table, 8, 60.0, {}) == 160.0  # sizes unknown: the table as it is
+    assert decode_ms_without(table, 8, 60.0, {10_000: 2}) == 160.0  # as dear as the largest pass there is
 
 
 def test_the_interval_of_a_ratio_of_ratios_covers_the_truth_as_often_as_it_says():
