@@ -1,10 +1,10 @@
 """What the graphs engine costs on one CUDA card: ``python -m benchmarks.gpu [--model DIR] [--json FILE]``.
 
-**This has not been run on a GPU yet**: only ``--device cpu --tiny``, which runs every section on a small shape
-to show that the command works, and whose figures mean nothing. Under 8 minutes on one card, no network; imports
-torch, transformers, numpy and this project's own packages. Without ``--model`` the weights are random, in the
-1.5B shape: speed is the same, but near ties are far more common than in a trained model, so differences between
-texts are overstated.
+**This has not been run on a GPU yet**: only ``--device cpu --tiny``, which runs every section on a small
+shape to show that the command works, and whose figures mean nothing. Under 8 minutes on one card, no network;
+imports torch, transformers, numpy and this project's own packages. Without ``--model`` the weights are
+random, in the 1.5B shape: speed is the same, but near ties are far more common than in a trained model, so
+differences between texts are overstated.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, Qwen2Config, Qwen2ForCausalLM
 
-from speculation.verifier import graphs_attention
+import speculation
 from speculation.verifier.graphs_model import cache_argument
 
 SHAPES = {  # of random-weight models, for where no model is at hand
@@ -56,10 +56,16 @@ def load(path: str | None, shape: str, device: torch.device, dtype: torch.dtype)
         torch.set_default_dtype(before)
 
 
+def twin(model: Any) -> Any:
+    """A second module over the same weights, which keeps its attention when the first one's is replaced."""
+    shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
+    return copy.deepcopy(model, shared)
+
+
 def token_ids(path: str | None, vocab_size: int, count: int) -> list[int]:
     """Ids to run on: this project's own source where the model has a tokenizer, else random ones."""
     if path is not None and (Path(path) / "tokenizer.json").exists():
-        sources = sorted(Path(graphs_attention.__file__).parents[1].rglob("*.py"))
+        sources = sorted(Path(speculation.__file__).parent.rglob("*.py"))
         text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
         ids: list[int] = AutoTokenizer.from_pretrained(path, local_files_only=True)(text)["input_ids"]
         if len(ids) >= count:
@@ -115,7 +121,7 @@ class Plain:
     """transformers' own forward with its dynamic cache and its own attention, on the same weights."""
 
     def __init__(self, model: Any, context: Sequence[int]) -> None:
-        """Evaluates ``context`` once; every pass comes after it."""
+        """``model``: a `twin`. Evaluates ``context`` once; every pass comes after it."""
         self._model = model
         self._cache = DynamicCache(config=model.config)
         self._context = len(context)
@@ -124,9 +130,8 @@ class Plain:
     @torch.inference_mode()
     def run(self, tokens: Sequence[int]) -> torch.Tensor:
         """Logits ``[n, vocab]`` on the device; the positions stay in the cache."""
-        with own_attention(self._model):
-            ids = torch.tensor([list(tokens)], device=self._model.device)
-            out = self._model(input_ids=ids, use_cache=True, **{cache_argument(self._model): self._cache})
+        ids = torch.tensor([list(tokens)], device=self._model.device)
+        out = self._model(input_ids=ids, use_cache=True, **{cache_argument(self._model): self._cache})
         logits: torch.Tensor = out.logits[0]
         return logits
 
@@ -135,13 +140,3 @@ class Plain:
         best: list[int] = self.run(tokens).argmax(-1).tolist()
         self._cache.crop(-len(tokens))
         return best
-
-
-@contextmanager
-def own_attention(model: Any) -> Iterator[None]:
-    """The model with the attention transformers would have chosen."""
-    model.set_attn_implementation("sdpa")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(graphs_attention.NAME)

@@ -1,4 +1,4 @@
-"""The sections of `benchmarks.gpu`: each measures one thing over one loaded model and gives a part of the report."""
+"""The sections of `benchmarks.gpu`: each measures one thing over one model for a part of the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ import torch
 import transformers
 from torch import Tensor
 
-from benchmarks.gpu_measures import Plain, bandwidth, interleaved, load, milliseconds, summary, token_ids
+from benchmarks.gpu_measures import (
+    Plain,
+    bandwidth,
+    interleaved,
+    load,
+    milliseconds,
+    summary,
+    token_ids,
+    twin,
+)
 from speculation.verifier import graphs_attention
 from speculation.verifier.base import VerifierError
 from speculation.verifier.graphs import QUERY_BUCKETS, GraphsVerifier
@@ -30,6 +39,8 @@ class Run:
     """One loaded model, the tokens to run it on, and the time since the start."""
 
     def __init__(self, path: str | None, device: torch.device, tiny: bool) -> None:
+        if device.type == "cpu":
+            torch.set_num_threads(1)  # the small shape only loses by sharing a pass among threads
         self.started = perf_counter()
         self.path, self.device = path, device
         self.cuda = device.type == "cuda"
@@ -41,6 +52,7 @@ class Run:
         most = max(self.contexts) + 4 * GENERATED
         self.model: Any = load(path, self.shape, device, self.dtype)
         self.load_s = self.seconds()
+        self.plain_model = twin(self.model)
         self.verifier = GraphsVerifier(self.model, max_context=most)
         self.capture_s = self.seconds() - self.load_s
         self.ids = token_ids(path, self.verifier.capabilities.vocab_size, most)
@@ -62,7 +74,7 @@ def slot_with(verifier: GraphsVerifier, tokens: Sequence[int]) -> int:
 def greedy(
     verifier: GraphsVerifier, slot: int, last: int, propose: Propose = lambda done: ()
 ) -> tuple[list[int], int]:
-    """`GENERATED` greedy tokens after ``last``, and the passes they took; ``propose`` drafts from those so far."""
+    """`GENERATED` greedy tokens after ``last``, and the passes taken; ``propose`` drafts from what is there."""
     tokens: list[int] = []
     passes = 0
     while len(tokens) < GENERATED:
@@ -111,7 +123,7 @@ def ready(run: Run) -> Section:
 
 
 def passes(run: Run) -> Section:
-    """t(m) in ms: captured, with and without the logits copied out, uncaptured, and transformers' own forward."""
+    """t(m) in ms: captured, with and without the logits copied out; uncaptured; transformers' own forward."""
     return {"ms": {str(context): _passes_at(run, context) for context in run.contexts}}
 
 
@@ -119,7 +131,7 @@ def _passes_at(run: Run, context: int) -> Section:
     slot = slot_with(run.verifier, run.ids[:context])
     uncaptured = GraphsVerifier(run.model, max_context=context + 128, capture=False)
     beside = slot_with(uncaptured, run.ids[:context])
-    plain = Plain(run.model, run.ids[:context])
+    plain = Plain(run.plain_model, run.ids[:context])
     table: Section = {}
     for count in QUERY_BUCKETS:
         nodes = run.ids[-count:]
@@ -135,7 +147,7 @@ def _passes_at(run: Run, context: int) -> Section:
 
 
 def prefill(run: Run) -> Section:
-    """ms to evaluate a prompt from nothing: in chunks as a completion does it, and by transformers in one piece."""
+    """ms to evaluate a prompt from nothing: in chunks as a completion does; by transformers in one piece."""
 
     def ours(prompt: Sequence[int]) -> None:
         run.verifier.close_slot(slot_with(run.verifier, prompt))
@@ -145,7 +157,7 @@ def prefill(run: Run) -> Section:
         prompt = run.ids[:length]
         actions: Actions = {
             "graphs": partial(ours, prompt),
-            "transformers": partial(Plain, run.model, prompt),
+            "transformers": partial(Plain, run.plain_model, prompt),
         }
         out[str(length)] = interleaved(actions, run.device, max(3, run.repeats // 4))
     return {"ms": out}
@@ -286,7 +298,7 @@ def attention(run: Run) -> Section:
 
 
 def quantised(run: Run) -> Section:
-    """t(m) with weight-only int8 and int4 where torchao is installed: do they pay, and up to which pass size?"""
+    """t(m) with weight-only int8 and int4 where torchao is installed: up to which pass size do they pay?"""
     kinds: tuple[Weights, ...] = ("int8", "int4")
     return {kind: _quantised(run, kind) for kind in kinds}
 

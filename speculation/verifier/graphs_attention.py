@@ -62,16 +62,16 @@ def slot_attention(
     packed = query.reshape(groups, heads // groups * n, dim)
     scale = dim**-0.5 if scaling is None else scaling
     mask = attention_mask[0, 0]
-    if n > SPLIT_ROWS:
+    if n > SPLIT_ROWS or key.shape[2] % SPLIT_KEYS:
         rows = mask.repeat(heads // groups, 1)
         out = scaled_dot_product_attention(packed[None], key, value, attn_mask=rows, scale=scale)
     else:
-        out = _split(packed, key[0], value[0], mask, scale)
+        out = split(packed, key[0], value[0], mask, scale)
     return out.view(1, heads, n, -1).transpose(1, 2), None
 
 
-def _split(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """query ``[groups, heads a group * n, dim]``, mask ``[n, W]``; W is a multiple of `SPLIT_KEYS`."""
+def split(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention in pieces: query ``[groups, heads a group * n, dim]``, mask ``[n, W]``, W in `SPLIT_KEYS`."""
     groups, rows, _ = query.shape
     n, width = mask.shape
     wide: dict[str, Any] = {}

@@ -119,7 +119,8 @@ def kv_shape(model: Any) -> KVShape:
     """
     cache = DynamicCache(config=model.config)
     ids = torch.zeros(1, 1, dtype=torch.long, device=model.device)
-    model(input_ids=ids, use_cache=True, **{cache_argument(model): cache})
+    mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=model.device)
+    model(input_ids=ids, attention_mask=mask, use_cache=True, **{cache_argument(model): cache})
     shapes = {(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]) for layer in cache.layers}
     if len(shapes) != 1:
         raise VerifierError("the graphs engine needs layers of one shape; use the eager engine")
