@@ -74,7 +74,7 @@ def slot_with(verifier: GraphsVerifier, tokens: Sequence[int]) -> int:
 def greedy(
     verifier: GraphsVerifier, slot: int, last: int, propose: Propose = lambda done: ()
 ) -> tuple[list[int], int]:
-    """`GENERATED` greedy tokens after ``last``, and the passes taken; ``propose`` drafts from what is there."""
+    """`GENERATED` greedy tokens after ``last``, and the passes taken; ``propose`` gives the drafts."""
     tokens: list[int] = []
     passes = 0
     while len(tokens) < GENERATED:

@@ -7,8 +7,16 @@ import pytest
 from benchmarks import gpu
 
 
+@pytest.fixture
+def threads_as_before():
+    threads = gpu.torch.get_num_threads()
+    yield
+    gpu.torch.set_num_threads(threads)
+
+
 @pytest.mark.slow
-def test_every_section_runs_on_a_small_shape_without_a_gpu(tmp_path, capsys):
+@pytest.mark.usefixtures("threads_as_before")
+def test_every_section_runs_on_a_small_shape_without_a_gpu(tmp_path):
     report_file = tmp_path / "gpu.json"
     assert gpu.main(["--device", "cpu", "--tiny", "--json", str(report_file)]) == 0
     report = json.loads(report_file.read_text())
