@@ -1,8 +1,8 @@
 """Keeps a frozen index up to date while the editor runs, without the editor noticing.
 
-The work is done by a child process of lowest priority: building a trie holds the interpreter lock for a second
-at a time, which a thread would pass on to every keystroke. A thread here only waits for the child and then maps
-what it made.
+The work is done by a child process of lowest priority: building a trie holds the interpreter lock for a
+second at a time, which a thread would pass on to every keystroke. A thread here only waits for the child and
+then maps what it made.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 Encode = Callable[[str], Sequence[int]]
 Boundary = re.Pattern[str]
@@ -31,16 +32,18 @@ _RIGHT = ("a", "s", "1", "(", "'", "#", "\u0301", "\u4e2d", "\u2581", "\U0001f60
 _GAPS = ("", " ", "    ", "\t")
 
 
+@lru_cache(maxsize=8)
 def find_boundary(encode: Encode) -> Boundary | None:
     """The first rule that held in every trial, or None: then only the whole text can be tokenised."""
-    return next((rule for rule in RULES if _holds(rule, encode)), None)
+    tried = lru_cache(maxsize=None)(lambda text: tuple(encode(text)))
+    return next((rule for rule in RULES if _holds(rule, tried)), None)
 
 
-def _holds(rule: Boundary, encode: Encode) -> bool:
+def _holds(rule: Boundary, encode: Callable[[str], tuple[int, ...]]) -> bool:
     for text in _trials():
         for cut in rule.finditer(text):
             left, right = text[: cut.start()], text[cut.start() :]
-            if [*encode(left), *encode(right)] != [*encode(text)]:
+            if encode(left) + encode(right) != encode(text):
                 return False
     return True
 

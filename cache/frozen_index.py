@@ -58,7 +58,7 @@ class Manifest:
 
 
 class FrozenIndex:
-    """The segments of one workspace. ``refresh`` may run in any thread; queries see the old or the new set."""
+    """The segments of one workspace. ``refresh`` may run in any thread; queries see the old or new set."""
 
     def __init__(self, directory: Path) -> None:
         """Reads nothing yet: call ``refresh``, in the background, since it verifies checksums."""

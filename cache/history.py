@@ -1,7 +1,7 @@
 """What the user accepted and edited, per workspace: kept on disk as JSON lines, found again as n-grams.
 
-Every line is appended with one write, so a crash costs at most the last one. The file is readable by its owner
-only and bounded; nothing of a file that may hold secrets is recorded.
+Every line is appended with one write, so a crash costs at most the last one. The file is readable by its
+owner only and bounded; nothing of a file that may hold secrets is recorded.
 """
 
 from __future__ import annotations
@@ -114,8 +114,10 @@ class History:
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE)
         try:
             size = os.fstat(descriptor).st_size
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":  # an interrupted write: keep it to itself
-                line = b"\n" + line
+            if size:
+                os.lseek(descriptor, size - 1, os.SEEK_SET)
+                if os.read(descriptor, 1) != b"\n":  # an interrupted write: keep it to itself
+                    line = b"\n" + line
             os.write(descriptor, line)
             return size + len(line)
         finally:

@@ -97,9 +97,7 @@ def _clear(root: Path) -> int:
     history = file_for(history_dir(), str(root))
     had_history = history.exists()
     history.unlink(missing_ok=True)
-    print(
-        f"removed {len(indexes)} index{'es' if len(indexes) != 1 else ''} and {int(had_history)} history of {root}"
-    )
+    print(f"{root}: removed {len(indexes)} indexes{' and the history' if had_history else ''}")
     return 0
 
 
