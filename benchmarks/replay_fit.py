@@ -66,7 +66,9 @@ def fit(samples: Sequence[Sample], start: Sequence[float]) -> list[float]:
     def loss() -> torch.Tensor:
         optimiser.zero_grad()
         scores = torch.zeros(count, dtype=torch.float64).index_add(0, of_branch, weights[cell_index])
-        total = torch.ones(len(samples), dtype=torch.float64).index_add(0, of_sample, scores.clamp(max=30).exp())
+        total = torch.ones(len(samples), dtype=torch.float64).index_add(
+            0, of_sample, scores.clamp(max=30).exp()
+        )
         value = (total.log().sum() - scores[target].sum()) / len(samples) + PENALTY * (weights**2).sum()
         value.backward()
         return value
@@ -75,12 +77,15 @@ def fit(samples: Sequence[Sample], start: Sequence[float]) -> list[float]:
     return weights.detach().tolist()
 
 
-def record(workload: Workload, stores: ReplayedStores, weights: Sequence[float], vocabulary: int) -> list[Sample]:
+def record(
+    workload: Workload, stores: ReplayedStores, weights: Sequence[float], vocabulary: int
+) -> list[Sample]:
     """One replay of everything, drafts as long as they go."""
     recorder = Recorder(weights)
     flat = CostTable.flat()
     drafters = {
-        key: stores.drafter(key, GainPolicy(flat), recorder) for key in {task.workspace for task in workload.tasks}
+        key: stores.drafter(key, GainPolicy(flat), recorder)
+        for key in {task.workspace for task in workload.tasks}
     }
     forwards = sum(
         replay(task, drafters[task.workspace], flat, vocabulary).forwards for task in workload.tasks

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
+from rich.progress import track
 
 from benchmarks.replay_tasks import MOST_TOKENS, Task
 from speculation.costs import CostTable
 from speculation.draft import Draft, Drafter, DraftRequest, Round
 
-Prepare = Callable[[Task], None]
 RESAMPLES = 2000
 
 
@@ -67,13 +67,25 @@ def accepted_path(draft: Draft, target: Sequence[int]) -> list[int]:
     at = -1
     for token in target:
         found = next(
-            (n for n in range(at + 1, len(draft)) if draft.tokens[n] == token and draft.parent_of(n) == at), None
+            (n for n in range(at + 1, len(draft)) if draft.tokens[n] == token and draft.parent_of(n) == at),
+            None,
         )
         if found is None:
             break
         at = found
         path.append(at)
     return path
+
+
+def replay_all(
+    tasks: Sequence[Task],
+    drafter_of: Callable[[Task], Drafter],
+    costs: CostTable,
+    vocabulary: int,
+    label: str,
+) -> list[Outcome]:
+    """Every task in order, with a progress bar."""
+    return [replay(task, drafter_of(task), costs, vocabulary) for task in track(tasks, label)]
 
 
 def _count(outcome: Outcome, draft: Draft, path: Sequence[int], costs: CostTable) -> None:
@@ -94,7 +106,9 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
         return {"value": 0.0, "low": 0.0, "high": 0.0}
     picks = np.random.default_rng(0).integers(0, len(a), (RESAMPLES, len(a)))
     low, high = np.quantile(a[picks].sum(1) / b[picks].sum(1), [0.025, 0.975])
-    return {name: round(float(x), 4) for name, x in (("value", a.sum() / b.sum()), ("low", low), ("high", high))}
+    return {
+        name: round(float(x), 4) for name, x in (("value", a.sum() / b.sum()), ("low", low), ("high", high))
+    }
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
@@ -107,6 +121,9 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "n": len(outcomes),
         "tokens_per_forward": ratio([o.tokens for o in outcomes], [o.forwards for o in outcomes]),
         "speedup": ratio([o.plain_cost for o in outcomes], [o.cost for o in outcomes]),
+        "speedup_with_drafting": ratio(
+            [o.plain_cost for o in outcomes], [o.cost + sum(o.round_ms) for o in outcomes]
+        ),
         "acceptance_by_source": {
             source: {"drafted": n, "accepted": accepted[source], "rate": round(accepted[source] / n, 4)}
             for source, n in drafted.most_common()

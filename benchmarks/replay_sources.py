@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.replay_tasks import Workload
+from benchmarks.replay_tasks import Task, Workload
 from cache.hot_index import HotIndex
 from speculation.draft import DraftRequest
 from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
@@ -41,3 +41,21 @@ class ReplayedStores:
     def _deleted(self, request: DraftRequest) -> Sequence[Sequence[int]]:
         return (self._replaced[request.document],)
 
+    def with_history(self, policy: GainPolicy, evidence: Evidence) -> Callable[[Task], WorkspaceDrafter]:
+        """Drafters for tasks in order: each finds the tasks before it as history."""
+        history = HotIndex(self._tokenizer.encode)
+        stores = Stores(
+            history=history,
+            ends_line=lambda token: self._tokenizer.bytes_of(token).endswith(b"\n"),
+        )
+        drafter = build_drafter(stores, policy, evidence=evidence)
+        written: list[Task] = []
+
+        def next_drafter(task: Task) -> WorkspaceDrafter:
+            if written:
+                earlier = written[-1]
+                history.open(earlier.name, self._tokenizer.decode([*earlier.prefix, *earlier.target]))
+            written.append(task)
+            return drafter
+
+        return next_drafter

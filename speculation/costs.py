@@ -119,7 +119,9 @@ def save(table: CostTable, path: Path) -> None:
 def load(path: Path) -> CostTable | None:
     """A table that was saved or written by hand (``{"1": 23, "8": 34}``); None where there is none to be read."""
     try:
-        return CostTable({int(m): float(ms) for m, ms in json.loads(path.read_text(encoding="utf-8")).items()})
+        return CostTable(
+            {int(m): float(ms) for m, ms in json.loads(path.read_text(encoding="utf-8")).items()}
+        )
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 

@@ -91,7 +91,9 @@ def _next_occurrences(context: list[int], tokens: Sequence[int], at: int, family
             break
         if token == last:
             length = 1
-            while length < min(TAIL, len(context), place + 1) and tokens[place - length] == context[-1 - length]:
+            while (
+                length < min(TAIL, len(context), place + 1) and tokens[place - length] == context[-1 - length]
+            ):
                 length += 1
             kind = KIND[("later-" if found else "next-") + family]
             found.append(Continuation(kind, length, tokens, place + 1, not found))
