@@ -64,9 +64,17 @@ class Summary:
         self._first = self._first or request.at
         self._last = request.at
         if request.characters:
-            if len(self._open) >= JOIN_WINDOW:
-                self._open, self._older = {}, self._open
-            self._open[request.id] = _Answer(group)
+            self._offer(request.answer or request.id, request.characters, group)
+
+    def _offer(self, answer: str, characters: int, group: Group) -> None:
+        """Waits for the outcomes of an answer; while it is typed through, it is returned again."""
+        if answer in self._open or answer in self._older:
+            return
+        if len(self._open) >= JOIN_WINDOW:
+            self._open, self._older = {}, self._open
+        self._open[answer] = _Answer(group)
+        group.offered += 1
+        group.offered_characters += characters
 
     def _add_outcome(self, outcome: Outcome) -> None:
         self._outcomes += 1

@@ -55,7 +55,7 @@ class Group:
     batch_size: Counter[int] = field(default_factory=Counter)
     oom_count: int = 0
     device_memory_bytes: int = 0
-    offered: int = 0  # answers that had text
+    offered: int = 0  # answers that had text; counted where they were first returned
     offered_characters: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)  # "shown" and the best outcome of each answer
     characters: Counter[str] = field(default_factory=Counter)  # taken, checked, kept
@@ -85,9 +85,6 @@ class Group:
         if gap > 1 and gap > 0.02 * total:
             self.unbalanced += 1
         self.oom_count += record.oom_count
-        if record.characters:
-            self.offered += 1
-            self.offered_characters += record.characters
         if record.device_memory_bytes and record.device_memory_bytes > self.device_memory_bytes:
             self.device_memory_bytes = record.device_memory_bytes
         if record.forwards:

@@ -50,6 +50,7 @@ class Request(msgspec.Struct, tag_field="kind", tag="request", gc=False):
     rejected_depth: dict[int, Amount] = {}
     by_match: dict[str, dict[int, tuple[Amount, Amount]]] = {}
     passes_by_positions: dict[int, Amount] = {}
+    answer: str = ""
     characters: Amount = 0
     batch_size: Amount = 1
     speculation: bool = True

@@ -52,6 +52,7 @@ def request_record(
     post_ms: float = 0.0,
     reason: str = "",
     finish_reason: str = "",
+    answer: str = "",
     characters: int = 0,
     language: str = "",
     document: str = "",
@@ -69,13 +70,15 @@ def request_record(
     """The record of one answered request.
 
     Args:
-        id: joins the record with its outcomes.
+        id: the request's own, unique in the log.
         trigger: "automatic" | "invoked" | "command".
         route: where the answer came from; "dropped" needs a ``reason`` code.
         total_ms: from the request's receipt to its answer, by a monotonic clock.
         metrics: what the engine measured *for this request* (see `metrics_since`); None: it was not asked.
         queue_ms: debounce, waiting for the worker and for the passes of other requests.
         post_ms: clean-up and building the answer, added to the engine's own ``post_ms``.
+        answer: the id that outcomes of the returned text will have; several requests return the same answer
+            while it is typed through. Empty: the request's own.
         characters: length of the text that was returned.
         document: URI or path; only its keyed hash is kept.
         off_fraction: the share of requests that are answered without speculation to check the estimated
@@ -96,6 +99,7 @@ def request_record(
         elif type(value) is dict:
             record[name] = _plain(value)
     record |= {
+        "answer": answer or id,
         "characters": characters,
         "batch_size": batch_size,
         "speculation": speculation,
@@ -123,7 +127,7 @@ def outcome_record(
     units: int = 0,
     unit: str = "",
 ) -> dict[str, Any]:
-    """What became of an answer; written when it is known, joined with the request by ``id``.
+    """What became of an answer; written when it is known, joined with its requests' ``answer`` by ``id``.
 
     "shown": on screen for at least `SHOWN_AFTER_MS`. "partial": ``units`` of ``unit`` ("word" | "line" |
     "character") were taken, ``characters`` in all. "accepted": ``characters`` inserted. "kept": of these,

@@ -130,6 +130,17 @@ def test_outcomes_count_each_answer_once_under_its_best(summary):
     assert group(summary, "typed-through")["outcomes"]["superseded"] == 1
 
 
+def test_an_answer_that_is_typed_through_is_offered_once_where_it_was_first_returned(tmp_path):
+    along = [log.TYPED | {"id": f"t{n}", "answer": "1"} for n in range(3)]
+    prepared = log.TYPED | {"id": "p", "answer": "prepared ahead"}
+    events = [log.outcome("1", "accepted", 30), log.outcome("prepared ahead", "rejected")]
+    summary = summarise([log.write(tmp_path / "log", log.DRAFTED, *along, prepared, *events)])
+    assert summary["log"]["outcomes_without_request"] == 0
+    generated, typed = (group(summary, key)["outcomes"] for key in ("generated", "typed-through"))
+    assert (generated["offered"], generated["accepted"]) == (1, 1)
+    assert (typed["offered"], typed["rejected"]) == (1, 1)
+
+
 def test_a_worse_outcome_does_not_replace_a_better_one(tmp_path):
     events = [log.outcome("1", kind, n) for kind, n in (("partial", 4), ("partial", 9), ("superseded", 0))]
     outcomes = summarise([log.write(tmp_path / "log", log.DRAFTED, *events)])["overall"]["outcomes"]
