@@ -1,9 +1,9 @@
 """A scripted language server for the editor plugins' own tests: answers come from a JSON file, not a model.
 
-``fake_server.py SCRIPT``: the script is an object with ``answers``, a list of ``{"before": TEXT, "insert": TEXT,
-"replace": N, "delay_ms": MS}``. A request is answered by the first entry whose ``before``, or ``before`` and a part
-of ``insert``, ends the text before the cursor; the item's range begins at the start of the line and covers
-``replace`` characters after the cursor.
+``fake_server.py SCRIPT``: the script is an object with ``answers``, a list of ``{"before": TEXT,
+"insert": TEXT, "replace": N, "delay_ms": MS}``. A request is answered by the first entry whose ``before``, or
+``before`` and a part of ``insert``, ends the text before the cursor; the item's range begins at the start of
+the line and covers ``replace`` characters after the cursor.
 Everything that was received is appended to ``SCRIPT.received`` as JSON lines. Other keys of the script:
 ``notify``: notifications sent after initialising; ``exit_on``: text before the cursor that kills the process.
 """
@@ -91,7 +91,13 @@ def answer(identifier: int, parameters: dict[str, Any]) -> None:
         for text in texts
     ]
     send({"id": identifier, "result": {"items": items}})
-    record = {"kind": "request", "id": f"r{identifier}", "route": "generated", "reason": "", "total_ms": 123.4}
+    record = {
+        "kind": "request",
+        "id": f"r{identifier}",
+        "route": "generated",
+        "reason": "",
+        "total_ms": 123.4,
+    }
     record |= {"forwards": 4, "ttft_ms": 45.6, "committed": 10, "accepted": 6, "drafted": 8}
     record |= {"reused_tokens": 100, "new_tokens": 3}
     send({"method": "specComplete/telemetry", "params": record})

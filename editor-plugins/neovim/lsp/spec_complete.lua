@@ -33,7 +33,10 @@ return {
     require('spec-complete').attach(bufnr)
   end,
   init_options = {
+    -- settings, before the user's own; this plugin asks again when an answer goes on behind its deadline
     clientDebounceMs = require(config.native() and 'spec-complete.native' or 'spec-complete.own').debounce_ms,
+    deadlineMs = 300,
+    -- what this plugin wants to be told
     telemetry = true,
     moreAvailable = true,
     status = true,

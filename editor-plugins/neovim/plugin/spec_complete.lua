@@ -45,7 +45,8 @@ local subcommands = {
   end,
   status = function()
     local status = require('spec-complete.status')
-    vim.notify(status.one_line(('spec-complete: %s %s'):format(status.last.kind, status.last.message)))
+    local state = status.of(vim.api.nvim_get_current_buf())
+    vim.notify(status.one_line(('spec-complete: %s %s'):format(state.kind, state.message)))
   end,
   toggle = function()
     plugin().enable(not plugin().is_enabled(0))

@@ -1,4 +1,4 @@
-"""Drives real Neovims (0.12 with its own inline completion, 0.11 without) as a user does: keys in, screen out.
+"""Drives real Neovims (0.12 with its own inline completion, 0.11 without) as users do: keys in, screen out.
 
 `tests/e2e/install-neovim.sh DIR` installs both; DIR is `build/editors/neovim`, or `SPEC_COMPLETE_NEOVIM`.
 """
@@ -59,27 +59,39 @@ def wait_for(what: Callable[[], Any], timeout_s: float = 10.0, about: str = "") 
 class Neovim:
     """One running Neovim with a screen of `COLUMNS` × `LINES`."""
 
-    def __init__(self, binary: Path, home: Path, options: dict[str, Any], settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        version: str,
+        home: Path,
+        options: dict[str, Any],
+        settings: dict[str, Any] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        binary = EDITORS / f"nvim-{version}/bin/nvim"
+        if not binary.exists():
+            missing = pytest.fail if os.environ.get("SPEC_COMPLETE_REQUIRE_EDITORS") else pytest.skip
+            missing(f"{binary} is not there: make editors-neovim")
         self.home = home
         home.mkdir(parents=True, exist_ok=True)
         init = home / "init.lua"
         quoted = {
             "plugin": json.dumps(str(PLUGIN)),
             "options": f"[==[{json.dumps(options)}]==]",
-            "settings": f"[==[{json.dumps(settings)}]==]",
+            "settings": f"[==[{json.dumps(settings or {'model': None})}]==]",
         }
         init.write_text(INIT.format(**quoted), encoding="utf-8")
-        environment = os.environ | {
+        whole = os.environ | {
             "XDG_CONFIG_HOME": str(home / "config"),
             "XDG_DATA_HOME": str(home / "data"),
             "XDG_STATE_HOME": str(home / "state"),
             "XDG_RUNTIME_DIR": str(home / "run"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            **(environment or {}),
         }
-        environment.pop("VIMRUNTIME", None)
-        (home / "run").mkdir(mode=0o700, exist_ok=True)
+        whole.pop("VIMRUNTIME", None)
+        Path(whole["XDG_RUNTIME_DIR"]).mkdir(mode=0o700, exist_ok=True)
         saved = os.environ.copy()
-        os.environ.update(environment)
+        os.environ.update(whole)
         try:
             argv = [str(binary), "--embed", "--clean", "-u", str(init)]
             self.nvim = pynvim.attach("child", argv=argv)
@@ -213,20 +225,12 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start(version: str, tmp_path: Path) -> Iterator[Callable[..., Neovim]]:
-    """Starts a Neovim: ``start(cmd=[...], settings={...}, home=Path)``."""
-    binary = EDITORS / f"nvim-{version}/bin/nvim"
-    if not binary.exists():
-        if os.environ.get("SPEC_COMPLETE_REQUIRE_EDITORS"):
-            pytest.fail(f"{binary} is missing: make editors-neovim")
-        pytest.skip("Neovim is not installed: make editors-neovim")
+    """Starts a Neovim with a server command: ``start(cmd=[...], OPTION=...)``."""
     running: list[Neovim] = []
 
-    def begin(
-        cmd: list[str], settings: dict[str, Any] | None = None, home: Path | None = None, **options: Any
-    ) -> Neovim:
-        neovim = Neovim(binary, home or tmp_path / "home", {"cmd": cmd, **options}, settings or {"a": None})
-        running.append(neovim)
-        return neovim
+    def begin(**options: Any) -> Neovim:
+        running.append(Neovim(version, tmp_path / "home", options))
+        return running[-1]
 
     yield begin
     for neovim in running:
@@ -245,3 +249,9 @@ def neovim(start: Callable[..., Neovim], script: Script, tmp_path: Path) -> Neov
     editor.open(tmp_path / "sample.py")
     editor.keys("i")
     return editor
+
+
+@pytest.fixture(scope="session")
+def editor_class() -> type[Neovim]:
+    """For tests that choose the version, the home and the environment themselves."""
+    return Neovim

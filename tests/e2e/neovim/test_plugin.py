@@ -83,7 +83,13 @@ def test_words_are_accepted_one_by_one_without_waiting(neovim: Any, script: Any)
     answers(script, ("x = ", "compute(one, two)"))
     neovim.type("x = ")
     neovim.wait_ghost()
-    for expected in ("x = compute", "x = compute(", "x = compute(one", "x = compute(one,", "x = compute(one, two"):
+    for expected in (
+        "x = compute",
+        "x = compute(",
+        "x = compute(one",
+        "x = compute(one,",
+        "x = compute(one, two",
+    ):
         neovim.keys("<M-w>")
         wait = time.monotonic() + 0.15  # well before Neovim asks again
         while neovim.text() != expected and time.monotonic() < wait:
@@ -350,7 +356,9 @@ def test_a_missing_server_says_what_to_do_once(start: Callable[..., Any], tmp_pa
     assert "spec ✗" in neovim.screen()[-2]
 
 
-def test_a_fault_is_told_once_and_stays_in_the_statusline(start: Callable[..., Any], script: Any, tmp_path: Path) -> None:
+def test_a_fault_is_told_once_and_stays_in_the_statusline(
+    start: Callable[..., Any], script: Any, tmp_path: Path
+) -> None:
     fault = {"method": "specComplete/status", "params": {"kind": "error", "message": "no model: run X"}}
     script.write(answers=[], notify=[fault, fault, fault])
     neovim = start(cmd=script.command)
@@ -380,7 +388,9 @@ def test_the_health_check_finds_a_missing_server(start: Callable[..., Any]) -> N
     assert "no_such_option" in report
 
 
-def test_the_help_file_has_a_tag_for_every_command_and_mapping(start: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_help_file_has_a_tag_for_every_command_and_mapping(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
     neovim = start(cmd=["true"])
     tags = tmp_path / "doc"
     tags.mkdir()

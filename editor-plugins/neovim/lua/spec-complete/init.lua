@@ -177,7 +177,7 @@ M.handlers = {
     log.telemetry(record)
   end,
   ['specComplete/status'] = function(_, new)
-    status.set(new.kind, new.message)
+    status.take(new)
   end,
   ['specComplete/moreAvailable'] = function(_, more)
     local bufnr = vim.api.nvim_get_current_buf()

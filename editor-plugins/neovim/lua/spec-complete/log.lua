@@ -6,6 +6,8 @@ local config = require('spec-complete.config')
 local M = {}
 
 local levels = { debug = 1, info = 2, warn = 3, error = 4 }
+-- normal while typing: no line of their own
+local unremarkable = { superseded = true, cancelled = true }
 local max_bytes = 4 * 1024 * 1024
 
 ---@return string
@@ -62,7 +64,7 @@ end
 --- Writes what the server measured.
 ---@param record table one object of the latency log
 function M.telemetry(record)
-  if record.kind == 'request' then
+  if record.kind == 'request' and not unremarkable[record.reason] then
     M.write('info', ('%s [%s]'):format(M.summary(record), record.id))
   end
   M.write('debug', vim.json.encode(record))

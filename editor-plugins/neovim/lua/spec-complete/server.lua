@@ -96,6 +96,9 @@ local function guarded(rpc)
           return
         end
         local offers = fitting(bufnr, not err and result or nil, params, line)
+        if offers[1] then
+          status.inactive[bufnr] = nil
+        end
         M.on_answer(bufnr, offers)
         local items = vim.tbl_map(function(offer)
           return offer.item

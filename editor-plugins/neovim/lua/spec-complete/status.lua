@@ -12,6 +12,9 @@ local M = {}
 M.last = { kind = 'stopped', message = 'the server is not running' }
 ---@type string?
 M.last_error = nil
+--- Why a buffer gets no completions, by its number.
+---@type table<integer, string>
+M.inactive = {}
 
 local marks = {
   stopped = '○',
@@ -56,13 +59,36 @@ function M.set(kind, message)
   vim.cmd.redrawstatus({ bang = true })
 end
 
+--- Takes over what the server says, about itself or about one document.
+---@param new table parameters of `specComplete/status`
+function M.take(new)
+  if not new.uri then
+    return M.set(new.kind, new.message)
+  end
+  M.inactive[vim.uri_to_bufnr(new.uri)] = new.kind == 'inactive' and new.message or nil
+  log.write('info', ('%s: %s'):format(new.kind, new.message or new.reason or ''))
+  vim.cmd.redrawstatus({ bang = true })
+end
+
+--- The state that concerns a buffer.
+---@param bufnr integer
+---@return spec_complete.Status
+function M.of(bufnr)
+  if M.inactive[bufnr] and M.last.kind == 'ready' then
+    return { kind = 'inactive', message = M.inactive[bufnr] }
+  end
+  return M.last
+end
+
 --- A short text for the statusline: `%{v:lua.require'spec-complete'.statusline()}`.
 ---@return string
 function M.line()
-  if M.last.kind == 'loading' and M.last.message ~= '' then
-    return ('spec %s %s'):format(marks.loading, M.last.message)
+  local state = M.of(vim.api.nvim_get_current_buf())
+  local line = 'spec ' .. (marks[state.kind] or '?')
+  if state.kind == 'loading' and state.message ~= '' then
+    line = ('%s %s'):format(line, state.message)
   end
-  return 'spec ' .. (marks[M.last.kind] or '?')
+  return line
 end
 
 return M
