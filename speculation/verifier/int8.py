@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,46 +12,69 @@ from torch import Tensor
 from speculation.verifier.architecture import read_architecture
 from speculation.verifier.attention import MAX_DEPTH, WIDTH, plan_pass
 from speculation.verifier.base import Capabilities, VerifierError
-from speculation.verifier.int8_linear import has_wide_accumulation, working_backend
+from speculation.verifier.int8_linear import INTEGER_BACKENDS, has_wide_accumulation, working_backend
 from speculation.verifier.int8_model import FusedModel
+from speculation.verifier.int8_self_test import self_test
 from speculation.verifier.kv import KvStore, Slot
+from speculation.verifier.nodes import check_nodes, check_path
 from speculation.verifier.weights import cached_weights
 
-MAX_NODES = 65  # the last committed token and a draft of 64
+MAX_CONTEXT = 8192
+MAX_NODES = MAX_DEPTH  # the last committed token and a draft of 64
 
 
 class Int8Verifier:
     """A verifier over the fused int8 model. See `speculation.verifier.base.Verifier`."""
 
-    def __init__(self, model: FusedModel, name: str, max_context: int) -> None:
+    def __init__(self, model: FusedModel, name: str, max_context: int = MAX_CONTEXT) -> None:
         self._model = model
         architecture = model.architecture
         self._geometry = architecture.geometry
-        context = min(max_context, architecture.max_context)
-        self._kv = KvStore(architecture.layers, self._geometry.kv_width, context, WIDTH)
+        self._kv = KvStore(architecture.layers, self._geometry.kv_width, WIDTH)
+        found = self_test(model)
         self.capabilities = Capabilities(
             engine="int8",
             model=name,
             device="cpu",
-            dtype="int8" if model.backend in ("packed", "onednn") else model.backend,
+            dtype="int8" if model.backend in INTEGER_BACKENDS else model.backend,
             vocab_size=architecture.vocab,
-            max_context=context,
-            row_invariant=True,
+            max_context=min(max_context, architecture.max_context),
+            row_invariant=found.invariant,
             trees=True,
             croppable=True,
             weight_bytes=model.weight_bytes,
             kv_bytes_per_token=self._kv.bytes_per_token,
+            prefill_chunk=found.prefill_chunk,
         )
 
     @classmethod
     def load(
-        cls, directory: Path, cache_dir: Path, max_context: int = 4096, backend: str | None = None
+        cls,
+        directory: Path,
+        name: str,
+        key: str,
+        cache_dir: Path,
+        backend: str | None = None,
+        max_context: int = MAX_CONTEXT,
     ) -> Int8Verifier:
+        """Loads a model directory, by way of its int8 weights in ``cache_dir``, which are made on first use.
+
+        ``key``: a hash of the model's files. ``backend``: one of `int8_linear.BACKENDS`; by default the first that
+        works here.
+
+        Raises:
+            UnsupportedModelError: an architecture that the fused forward does not know.
+        """
         architecture = read_architecture(directory)
         backend = backend or working_backend()
-        pair_bound = backend not in ("packed", "onednn") or not has_wide_accumulation()
-        weights = cached_weights(directory, architecture, cache_dir, pair_bound)
-        return cls(FusedModel(architecture, weights, backend), directory.name, max_context)
+        pair_bound = backend in INTEGER_BACKENDS and not has_wide_accumulation()
+        weights = cached_weights(directory, architecture, cache_dir, key, pair_bound)
+        return cls(FusedModel(architecture, weights, backend), name, max_context)
+
+    def limit_context(self, positions: int) -> None:
+        """Lowers the context to at most ``positions``."""
+        context = min(positions, self.capabilities.max_context)
+        self.capabilities = replace(self.capabilities, max_context=context)
 
     def open_slot(self) -> int:
         return self._kv.open()
@@ -82,11 +106,7 @@ class Int8Verifier:
         held = self._kv[slot]
         if held.pending is None:
             raise VerifierError(f"nothing to commit in slot {slot}: no verify since the last commit")
-        previous = -1
-        for node in path:
-            if not 0 <= node < len(held.pending) or held.pending[node] != previous:
-                raise VerifierError(f"node {node} is not a child of node {previous}")
-            previous = node
+        check_path(path, held.pending)
         if list(path) != list(range(len(path))):
             moved = held.data[:, torch.tensor(path) + held.length]
             held.data[:, held.length : held.length + len(path)] = moved
@@ -100,27 +120,11 @@ class Int8Verifier:
         held.length = length
         held.pending = None
 
-    def _forward(self, slot: int, tokens: Sequence[int], parents: Sequence[int] | None) -> tuple[Slot, Tensor]:
-        self._check(tokens, parents)
+    def _forward(
+        self, slot: int, tokens: Sequence[int], parents: Sequence[int] | None
+    ) -> tuple[Slot, Tensor]:
+        check_nodes(tokens, parents, self._kv[slot].length, self.capabilities)
         held = self._kv.reserve(slot, len(tokens))
         plan = plan_pass(held.length, len(tokens), parents, self._geometry)
         held.pending = None
         return held, self._model.forward(torch.tensor(tokens), plan, held.data)
-
-    def _check(self, tokens: Sequence[int], parents: Sequence[int] | None) -> None:
-        if not tokens:
-            raise VerifierError("a pass needs at least one token")
-        vocab = self._model.architecture.vocab
-        if not all(0 <= token < vocab for token in tokens):
-            raise VerifierError(f"token ids must be in [0, {vocab})")
-        if parents is None:
-            return
-        if len(parents) != len(tokens):
-            raise VerifierError(f"{len(parents)} parents for {len(tokens)} tokens")
-        depths: list[int] = []
-        for node, parent in enumerate(parents):
-            if not -1 <= parent < node:
-                raise VerifierError(f"node {node} has parent {parent}: parents must come before their children")
-            depths.append(1 + (depths[parent] if parent >= 0 else 0))
-        if max(depths) > MAX_DEPTH:
-            raise VerifierError(f"a tree {max(depths)} nodes deep is deeper than {MAX_DEPTH}")

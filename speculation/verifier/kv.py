@@ -26,9 +26,8 @@ class Slot:
 class KvStore:
     """Slots by number. Positions are padded to whole key widths, so that a row's padded view always exists."""
 
-    def __init__(self, layers: int, width: int, max_context: int, align: int) -> None:
+    def __init__(self, layers: int, width: int, align: int) -> None:
         self._layers, self._width, self._align = layers, width, align
-        self.max_context = max_context
         self._slots: dict[int, Slot] = {}
         self._next = 0
 
@@ -64,10 +63,6 @@ class KvStore:
         """The slot with room for ``count`` more positions."""
         held = self[slot]
         needed = held.length + count
-        if needed > self.max_context:
-            raise VerifierError(
-                f"{count} positions after {held.length} do not fit the context of {self.max_context}"
-            )
         if self._capacity_for(needed, exact=True) > held.data.shape[1]:
             grown = self._allocate(self._capacity_for(needed, exact=False))
             grown[:, : held.length] = held.data[:, : held.length]
@@ -87,11 +82,15 @@ class KvStore:
     def _capacity_for(self, positions: int, exact: bool) -> int:
         if not exact:
             positions = max(positions + _CHUNK, int(positions * _GROWTH))
-        return -(-min(positions, self.max_context) // self._align) * self._align
+        return -(-positions // self._align) * self._align
 
     def _allocate(self, capacity: int) -> Tensor:
         try:
-            return torch.zeros(self._layers, capacity, self._width)  # zeros: what lies past the end must be finite
+            return torch.zeros(
+                self._layers, capacity, self._width
+            )  # zeros: what lies past the end must be finite
         except RuntimeError as error:
             size = capacity * self.bytes_per_token / 2**20
-            raise OutOfMemoryError(f"no memory for a KV slot of {capacity} positions ({size:.0f} MiB)") from error
+            raise OutOfMemoryError(
+                f"no memory for a KV slot of {capacity} positions ({size:.0f} MiB)"
+            ) from error

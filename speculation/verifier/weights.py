@@ -7,11 +7,10 @@ complex numbers, and the attention scale is folded into the queries.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -27,9 +26,15 @@ _FORMAT = 1  # of the cached file; part of its name
 Tensors = dict[str, Tensor]
 
 
-def cached_weights(directory: Path, architecture: Architecture, cache_dir: Path, pair_bound: bool) -> Path:
-    """The file with the int8 weights of the model in ``directory``; made on first use, written atomically."""
-    path = cache_dir / f"int8-{_key(directory, pair_bound)}.safetensors"
+def cached_weights(
+    directory: Path, architecture: Architecture, cache_dir: Path, key: str, pair_bound: bool
+) -> Path:
+    """The file with the int8 weights of the model in ``directory``; made on first use, written atomically.
+
+    ``key``: a hash of the source model's files.
+    """
+    rounding = "pairs" if pair_bound else "full"
+    path = cache_dir / f"{key[:24]}-{rounding}-v{_FORMAT}.safetensors"
     if path.exists():
         return path
     cache_dir.mkdir(parents=True, exist_ok=True)
@@ -96,7 +101,9 @@ def _layer(
         torch.cat(gate_up_bias) if gate_up_bias else None,
     )
     linear(
-        f"{layer}.down", source(f"{prefix}.mlp.down_proj.weight"), bias("mlp.down_proj", architecture.mlp_bias)
+        f"{layer}.down",
+        source(f"{prefix}.mlp.down_proj.weight"),
+        bias("mlp.down_proj", architecture.mlp_bias),
     )
     tensors[f"{layer}.attention_norm"] = source(f"{prefix}.input_layernorm.weight").float()
     tensors[f"{layer}.mlp_norm"] = source(f"{prefix}.post_attention_layernorm.weight").float()
@@ -130,23 +137,3 @@ def checkpoint_files(directory: Path) -> list[Path]:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         return [directory / name for name in sorted(names)]
     return [directory / "model.safetensors"]
-
-
-def _key(directory: Path, pair_bound: bool) -> str:
-    """A name that changes with the source, the format and the rounding; sizes and headers stand for the bytes."""
-    digest = hashlib.sha256(f"{_FORMAT} {pair_bound}".encode())
-    digest.update((directory / "config.json").read_bytes())
-    for path in checkpoint_files(directory):
-        digest.update(f"{path.name} {path.stat().st_size}".encode())
-        for piece in _samples(path):
-            digest.update(piece)
-    return digest.hexdigest()[:24]
-
-
-def _samples(path: Path, pieces: int = 64, size: int = 4096) -> Iterator[bytes]:
-    """Pieces spread over a file: a checkpoint of gigabytes is told from another without being read."""
-    total = path.stat().st_size
-    with path.open("rb") as file:
-        for piece in range(pieces):
-            file.seek(piece * max(0, total - size) // max(1, pieces - 1))
-            yield file.read(size)
