@@ -50,7 +50,7 @@ class RequestBuilder:
         context = neighbours(document, others, roots, lambda other: not why_not(other, settings), characters)
         return cls(path, root_of(path, roots), document.language, settings, anchor, context, previous_answer)
 
-    def build(self, place: Place, candidate: int = 0) -> CompletionRequest:
+    def build(self, place: Place, candidate: int, speculation: bool) -> CompletionRequest:
         """The request of the i-th candidate at a place.
 
         Text after the cursor means that one line is wanted.
@@ -65,7 +65,7 @@ class RequestBuilder:
             anchor_line=anchor_line,
             max_tokens=self.settings.max_tokens,
             stop="block" if only_closes(place.after) else "line",
-            speculation=self.settings.speculation,
+            speculation=speculation,
             sampling=self._sampling(candidate),
             frozen_prompt=frozen,
             previous_answer=self.previous_answer,

@@ -29,6 +29,7 @@ class Plan:
     markers: Sequence[str]
     build: Callable[[], CompletionRequest]
     parent: Answer | None = None  # what a prefetch takes as accepted
+    speculation: bool = True  # whether it may draft
 
 
 class Flight:

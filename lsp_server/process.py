@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cache.paths import log_dir
+from lsp_server.exporters import Backend, ExporterError, open_exporters, sink
 from lsp_server.hosting import Host
 from lsp_server.service import CompletionService, Progress
 from lsp_server.settings import Settings, resolve
@@ -34,7 +35,8 @@ def serve(arguments: argparse.Namespace) -> int:
     def load(progress: Progress) -> CompletionEngine:
         return _load(settings, progress)
 
-    writer = TelemetryWriter(log_dir() / LOG_NAME if settings.telemetry_log else None)
+    path = log_dir() / LOG_NAME if settings.telemetry_log else None
+    writer = TelemetryWriter(path, sinks=[sink(backend) for backend in _exporters(settings)])
     host = Host(CompletionService(load), writer, settings.idle_exit_minutes * 60)
     if arguments.socket is not None:
         end_process(host, run(host.on_socket(arguments.socket)))
@@ -76,6 +78,15 @@ def keep_log(path: Callable[[], Path] = log_dir) -> None:
     root.addHandler(file)
     root.setLevel(logging.WARNING)
     logging.captureWarnings(True)
+
+
+def _exporters(settings: Settings) -> list[Backend]:
+    """The exporters that are set; one that does not start is told in the log and left out."""
+    try:
+        return open_exporters(settings.prometheus_port or None, settings.otlp_endpoint or None)
+    except ExporterError as error:
+        logging.getLogger(__name__).error("telemetry export is off: %s", error)
+        return []
 
 
 def _load(settings: Settings, progress: Progress) -> CompletionEngine:

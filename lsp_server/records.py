@@ -10,13 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lsp_server.device_memory import DeviceMemory
 from lsp_server.telemetry import STAGES, Route, TelemetryWriter, metrics_since, request_record
 from speculation.request import CompletionMetrics
+from speculation.verifier.base import OutOfMemoryError
 
 if TYPE_CHECKING:
     from lsp_server.flight import Flight
     from lsp_server.items import Offer
     from lsp_server.session import Ticket
+    from lsp_server.settings import Settings
+    from speculation.request import CompletionEngine
+
+OUT_OF_MEMORY = (MemoryError, OutOfMemoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,21 @@ class EngineFacts:
     engine: str = ""
     device: str = ""
     speculation: bool = True
+    off_share: float = 0.0
+    sampling: Mapping[str, Any] | None = None
+    memory: Callable[[], int | None] = lambda: None
+
+    def of_engine(self, engine: CompletionEngine) -> None:
+        """The engine is loaded."""
+        self.model, self.engine = engine.model, engine.name
+        verifier = getattr(engine, "verifier", None)  # scripted engines have none
+        self.device = verifier.capabilities.device if verifier is not None else ""
+        self.memory = DeviceMemory(self.device)
+
+    def of_settings(self, settings: Settings) -> None:
+        """The settings in force changed."""
+        self.speculation, self.off_share = settings.speculation, settings.speculation_off_share
+        self.sampling = settings.active_sampling()
 
 
 def copied(metrics: CompletionMetrics | None) -> CompletionMetrics:
@@ -58,7 +79,8 @@ class Recorder:
         """A request was answered; ``built_s`` is when its items began to be made."""
         route: Route = source.route if offers else "dropped"
         post_ms = (time.perf_counter() - built_s) * 1000
-        self._record(ticket, source, route, post_ms, characters=len(offers[0].text) if offers else 0)
+        given = {"answer": offers[0].id, "characters": len(offers[0].text)} if offers else {}
+        self._record(ticket, source, route, post_ms, **given)
 
     def dropped(self, ticket: Ticket, reason: str, source: Source) -> None:
         """A request was answered with nothing."""
@@ -87,7 +109,13 @@ class Recorder:
                 model=self.facts.model,
                 engine=self.facts.engine,
                 device=self.facts.device,
-                speculation=self.facts.speculation,
+                device_memory_bytes=self.facts.memory(),
+                sampling=self.facts.sampling,
+                speculation=self.facts.speculation
+                if source.flight is None
+                else source.flight.plan.speculation,
+                off_fraction=self.facts.off_share,
+                oom_count=int(source.flight is not None and isinstance(source.flight.error, OUT_OF_MEMORY)),
                 **rest,
             )
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
-from lsp_server import messages
+from lsp_server import messages, oneshot
 from lsp_server.cli import version
 from lsp_server.gate import path_of
 from lsp_server.items import ACCEPT_COMMAND
@@ -43,7 +44,14 @@ class CompletionServer(LanguageServer):
 
     protocol: CompletionProtocol
 
-    def __init__(self, service: CompletionService, writer: TelemetryWriter) -> None:
+    def __init__(
+        self,
+        service: CompletionService,
+        writer: TelemetryWriter,
+        code_version: str = "",
+        on_retire: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_retire``: called when a process of newer code asks this one to take no more clients."""
         super().__init__(
             "spec-complete",
             version(),
@@ -52,6 +60,8 @@ class CompletionServer(LanguageServer):
             protocol_cls=CompletionProtocol,
         )
         self.service = service
+        self.code_version = code_version
+        self.on_retire = on_retire
         self.wants: frozenset[str] = frozenset()  # our own notifications the client asked for
         self.client_pid: int | None = None
         self.recorder = Recorder(writer, self.telemetry)
@@ -60,6 +70,7 @@ class CompletionServer(LanguageServer):
         self._sources: dict[str, object] = {}  # settings by source
         self._stop_listening = service.listen(self._service_status)
         self.protocol.direct = DIRECT
+        self.protocol.needs_no_initialize = frozenset(UNINITIALIZED)
 
         @self.command(ACCEPT_COMMAND)
         def accepted(completion_id: str) -> None:
@@ -103,7 +114,7 @@ class CompletionServer(LanguageServer):
     def _service_status(self, status: Status) -> None:
         engine = self.service.engine
         if engine is not None:
-            self.recorder.facts.model, self.recorder.facts.engine = engine.model, engine.name
+            self.recorder.facts.of_engine(engine)
         if self.protocol.initialized:
             self.status(status)
 
@@ -133,7 +144,7 @@ class CompletionServer(LanguageServer):
 
     def _apply_settings(self) -> None:
         self.session.settings, problems = resolve(*self._sources.items())
-        self.recorder.facts.speculation = self.session.settings.speculation
+        self.recorder.facts.of_settings(self.session.settings)
         for problem in problems:
             self._log(problem, types.MessageType.Warning)
 
@@ -164,6 +175,18 @@ def _initialized(server: CompletionServer, request_id: Any, params: Any) -> None
 
 def _folders_changed(server: CompletionServer, request_id: Any, params: Any) -> None:
     server.change_folders(*messages.folder_changes(params))
+
+
+def _hello(server: CompletionServer, request_id: Any, params: Any) -> dict[str, Any]:
+    return {"version": server.code_version, "pid": os.getpid()}
+
+
+def _retire(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.on_retire()
+
+
+def _complete(server: CompletionServer, request_id: Any, params: Any) -> asyncio.Future[Any]:
+    return oneshot.complete(server.service, params)
 
 
 def _inline_completion(server: CompletionServer, request_id: Any, params: Any) -> asyncio.Future[Any]:
@@ -220,7 +243,14 @@ def _cells_closed(server: CompletionServer, request_id: Any, params: Any) -> Non
     server.cells.close(params)
 
 
+# messages of our own processes, which come without `initialize`
+UNINITIALIZED: dict[str, DirectHandler] = {
+    "specComplete/hello": _hello,
+    "specComplete/retire": _retire,
+    "specComplete/complete": _complete,
+}
 DIRECT: dict[str, DirectHandler] = {
+    **UNINITIALIZED,
     types.INITIALIZED: _initialized,
     types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: _folders_changed,
     types.TEXT_DOCUMENT_INLINE_COMPLETION: _inline_completion,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -263,13 +264,15 @@ class Session:
         builder = RequestBuilder.of(
             document, self.documents, self.roots, self.settings, state.anchor, state.answers.last_ids()
         )
+        speculation = self.settings.speculation and random.random() >= self.settings.speculation_off_share
         plan = Plan(
             id=ticket.id if candidate == 0 and prefetch is None else next(self._ids),
             base=place,
             purpose="asked" if prefetch is None else "prefetch",
             markers=SPECIAL_TOKENS,
             automatic=ticket.automatic or prefetch is not None,
-            build=lambda: builder.build(place, candidate),
+            build=lambda: builder.build(place, candidate, speculation),
+            speculation=speculation,
             parent=None if prefetch is None else prefetch.answer,
         )
         return Flight(

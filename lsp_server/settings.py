@@ -78,6 +78,21 @@ class Settings:
     index: bool = _setting(True, "Index the workspace's files for drafts.")
     history: bool = _setting(True, "Remember accepted completions on disk for drafts.")
     telemetry_log: bool = _setting(True, "Write one line per request to the latency log (no source text).")
+    speculation_off_share: float = _setting(
+        0.0,
+        "Share of completions made without drafts, so that the estimated saving can be checked.",
+        minimum=0,
+        maximum=1,
+    )
+    prometheus_port: int = _setting(
+        0,
+        "Port of a Prometheus endpoint on 127.0.0.1; 0: none. Needs the extra 'telemetry'.",
+        minimum=0,
+        maximum=65535,
+    )
+    otlp_endpoint: str = _setting(
+        "", "Send OpenTelemetry metrics to this collector on this machine, as http://localhost:4318."
+    )
     trace: Literal["off", "text"] = _setting(
         "off", '"text" also logs prompts\' documents and texts. For debugging.'
     )

@@ -60,7 +60,7 @@ def request_record(
     engine: str = "",
     device: str = "",
     device_memory_bytes: int | None = None,
-    sampling: SamplingParameters | None = None,
+    sampling: SamplingParameters | Mapping[str, Any] | None = None,
     speculation: bool = True,
     off_fraction: float = 0.0,
     batch_size: int = 1,
@@ -104,7 +104,7 @@ def request_record(
         "batch_size": batch_size,
         "speculation": speculation,
         "off_fraction": off_fraction,
-        "sampling": asdict(sampling) if sampling is not None and sampling.temperature > 0 else None,
+        "sampling": _sampling(sampling),
         "oom_count": oom_count,
         "model": model,
         "engine": engine,
@@ -187,6 +187,14 @@ _METRIC_NAMES = tuple(field.name for field in fields(CompletionMetrics))
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _sampling(sampling: SamplingParameters | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The parameters as a plain object; None for plain greedy decoding."""
+    if sampling is None:
+        return None
+    values = dict(sampling) if isinstance(sampling, Mapping) else asdict(sampling)
+    return None if values["temperature"] == 0 and values["repetition_penalty"] == 1 else values
 
 
 def _document_hash(document: str) -> str:
