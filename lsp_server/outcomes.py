@@ -5,16 +5,19 @@ Most editors do not say; it is read off the next edits. Clients that do say it a
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lsp_server.documents import Place
+from lsp_server.kept import kept_share
 from lsp_server.records import Recorder
 from lsp_server.reuse import typed_since
-from lsp_server.telemetry import SHOWN_AFTER_MS, Outcome, outcome_record
+from lsp_server.telemetry import KEPT_AFTER_MS, SHOWN_AFTER_MS, Outcome, outcome_record
 
 Accepted = Callable[[str], None]
+Near = Callable[[int], Sequence[str] | None]
 
 
 @dataclass(slots=True)
@@ -30,8 +33,10 @@ class _Offered:
 class OutcomeTracker:
     """Follows the answer shown in one document."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, near: Near) -> None:
+        """``near``: the document's lines about one line; None once it is closed."""
         self._recorder = recorder
+        self._near = near
         self._offered: _Offered | None = None
         self.on_accepted: Accepted | None = None  # gets the text
 
@@ -89,8 +94,16 @@ class OutcomeTracker:
     def _accept(self, current: _Offered) -> None:
         self._write("accepted", characters=len(current.text))
         self._offered = None
+        asyncio.get_running_loop().call_later(KEPT_AFTER_MS / 1000, self._look_again, current)
         if self.on_accepted is not None:
             self.on_accepted(current.text)
+
+    def _look_again(self, accepted: _Offered) -> None:
+        lines = self._near(accepted.base.line)
+        if lines is not None:
+            kept = round(kept_share(accepted.text, lines) * len(accepted.text))
+            after_ms = (time.monotonic() - accepted.at_s) * 1000
+            self._recorder.write(outcome_record(accepted.id, "kept", after_ms=after_ms, characters=kept))
 
     def _partial(self, current: _Offered, piece: str) -> None:
         unit = "line" if "\n" in piece else "word" if len(piece) > 1 else "character"

@@ -24,8 +24,9 @@ from lsp_server.documents import ChangeError, Document, Documents, Place
 from lsp_server.flight import Flight, Plan
 from lsp_server.gate import line_too_long, why_not
 from lsp_server.items import Offer, item, item_for_selected, result
+from lsp_server.kept import NEARBY_LINES
 from lsp_server.messages import InlineCompletionParams, SelectedCompletion
-from lsp_server.outcomes import OutcomeTracker
+from lsp_server.outcomes import Near, OutcomeTracker
 from lsp_server.positions import Encoding, to_index
 from lsp_server.records import Recorder, Source, copied
 from lsp_server.reuse import Answers, Reused, reused
@@ -74,7 +75,7 @@ class Ticket:
 class DocumentState:
     """What is remembered of one document beside its text."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, near: Near) -> None:
         self.answers = Answers()
         self.anchor = Anchor()
         self.ticket: Ticket | None = None
@@ -82,7 +83,7 @@ class DocumentState:
         self.prefetch: Flight | None = None
         self.prefetched_for = ""  # id of the answer that was taken as accepted last
         self.told_inactive = ""
-        self.outcome = OutcomeTracker(recorder)
+        self.outcome = OutcomeTracker(recorder, near)
 
 
 class Session:
@@ -110,7 +111,14 @@ class Session:
         """`didOpen`."""
         self._forget(uri)
         self.documents.open(uri, language, version, text)
-        self._states[uri] = DocumentState(self.recorder)
+        self._states[uri] = DocumentState(self.recorder, lambda line: self._lines_near(uri, line))
+
+    def _lines_near(self, uri: str, line: int) -> list[str] | None:
+        document = self.documents.get(uri)
+        if document is None:
+            return None
+        first, last = max(0, line - NEARBY_LINES), min(document.line_count, line + 2 * NEARBY_LINES)
+        return [document.line(number) for number in range(first, last)]
 
     def change(self, uri: str, version: int | None, changes: Sequence[Any]) -> None:
         """`didChange`: supersedes the open request, and stops what no longer agrees."""
