@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from lsp_server.daemon import code_version
 from lsp_server.server import CompletionServer
 from lsp_server.service import CompletionService
 from lsp_server.telemetry import TelemetryWriter
@@ -36,6 +37,9 @@ class Host:
         self._connections = 0
         self._finished = asyncio.Event()
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._retired = False
+        self._stop_listening: Callable[[], None] = lambda: None
+        self._code_version = code_version()
 
     async def on_standard_streams(self) -> int:
         """Serves the one client on standard input and output; returns the exit code."""
@@ -52,10 +56,17 @@ class Host:
             listening = await asyncio.start_unix_server(self._accept, path)
         finally:
             os.umask(old_mask)
+        identity = path.stat()
+        self._stop_listening = lambda: _remove_own(path, identity)
         try:
             return await self._serve_until_finished(listening)
         finally:
-            path.unlink(missing_ok=True)
+            self._stop_listening()
+
+    def retire(self) -> None:
+        """No more new clients; ends with the last of those that are there."""
+        self._stop_listening()
+        self._retired = True
 
     async def on_tcp(self, host: str, port: int, announce: Callable[[int], None]) -> int:
         """Serves every client that connects; ``announce`` gets the port in use."""
@@ -91,7 +102,7 @@ class Host:
     async def _connection(
         self, reader: asyncio.StreamReader, writer: Writer, watch_parent: bool = False
     ) -> int:
-        server = CompletionServer(self.service, self.writer)
+        server = CompletionServer(self.service, self.writer, self._code_version, self.retire)
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         server.protocol.set_writer(writer)
         server.protocol.on_exit = lambda clean: None if left.done() else left.set_result(0 if clean else 1)
@@ -109,9 +120,16 @@ class Host:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        if self._connections == 0 and self.idle_exit_s > 0:
+        if self._connections == 0 and (self._retired or self.idle_exit_s > 0):
             loop = asyncio.get_running_loop()
-            self._idle_timer = loop.call_later(self.idle_exit_s, self._finished.set)
+            self._idle_timer = loop.call_later(0.0 if self._retired else self.idle_exit_s, self._finished.set)
+
+
+def _remove_own(path: Path, identity: os.stat_result) -> None:
+    """Removes a socket's file, unless another process has put its own there."""
+    with contextlib.suppress(OSError):
+        if os.path.samestat(path.stat(), identity):
+            path.unlink()
 
 
 async def _parent_gone(server: CompletionServer) -> None:

@@ -43,6 +43,7 @@ class CompletionProtocol(LanguageServerProtocol):
     _server: CompletionServer
     direct: dict[str, DirectHandler]
     initialized = False
+    needs_no_initialize: frozenset[str] = frozenset()
     on_exit: Callable[[bool], None] = staticmethod(lambda was_shut_down: None)
 
     def receive(self, message: Any) -> None:
@@ -62,13 +63,16 @@ class CompletionProtocol(LanguageServerProtocol):
         is_request = method is not None and request_id is not None
         if is_request and self._shutdown:
             self._send_error(request_id, INVALID_REQUEST, "the server is shutting down")
-        elif method is not None and not self.initialized and method not in (types.INITIALIZE, types.EXIT):
+        elif method is not None and not self.initialized and not self._comes_early(method):
             if is_request:
                 self._send_error(request_id, NOT_INITIALIZED, "initialize comes first")
         elif method in self.direct:
             self._handle_directly(self.direct[method], request_id, message.get("params"))
         else:
             self._handle_by_pygls(message, is_request)
+
+    def _comes_early(self, method: str) -> bool:
+        return method in (types.INITIALIZE, types.EXIT) or method in self.needs_no_initialize
 
     def _handle_directly(self, handler: DirectHandler, request_id: Any, params: Any) -> None:
         try:
@@ -80,7 +84,7 @@ class CompletionProtocol(LanguageServerProtocol):
         if request_id is None:
             return
         if isinstance(result, asyncio.Future):
-            result.add_done_callback(lambda done: self._send_result(request_id, done.result()))
+            result.add_done_callback(lambda done: self._send_outcome(request_id, done))
             return
         self._send_result(request_id, result)
 
@@ -98,6 +102,12 @@ class CompletionProtocol(LanguageServerProtocol):
             else:
                 return
         self.handle_message(structured)
+
+    def _send_outcome(self, request_id: Any, done: asyncio.Future[Any]) -> None:
+        if (error := done.exception()) is not None:
+            self._send_error(request_id, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+        else:
+            self._send_result(request_id, done.result())
 
     def _send_result(self, request_id: Any, result: Any) -> None:
         self._send_data({"jsonrpc": "2.0", "id": request_id, "result": result})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 HELP = "run the language server"
@@ -23,6 +24,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serves until the client is gone."""
+    if arguments.socket is None and arguments.tcp is None and not arguments.no_daemon and _can_share():
+        from lsp_server.frontend import relay_standard_streams
+
+        return relay_standard_streams()
     from lsp_server.process import serve
 
     return serve(arguments)
+
+
+def _can_share() -> bool:
+    """Whether processes can share a model here: by Unix sockets, which not every platform has."""
+    import socket
+
+    return hasattr(socket, "AF_UNIX") and sys.platform != "win32"

@@ -1,0 +1,205 @@
+"""The thin front end: the editor's server process, which passes messages to the process that owns the model.
+
+It keeps what is needed to take up the conversation with a new process when the old one is gone: `initialize`,
+the last settings and folders, a mirror of the open documents. Standard library only: it starts in a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Any
+
+from lsp_server.daemon import DaemonError, EngineChoice, join
+from lsp_server.framing import frame, frame_body, read_body
+from lsp_server.memory import SessionMemory
+from lsp_server.settings import resolve
+
+PARENT_CHECK_S = 1.0
+REPLAY = "specComplete-replay"
+FAILURES_BEFORE_REST = 5
+REST_S = 10.0  # between attempts, once that many have failed
+
+
+class FrontEnd:
+    """Relays between the editor's streams and a connection that may be replaced."""
+
+    def __init__(
+        self, editor_in: IO[bytes], editor_out: IO[bytes], connect: Callable[[EngineChoice], socket.socket]
+    ) -> None:
+        self._in = editor_in
+        self._out = editor_out
+        self._connect = connect
+        self._memory = SessionMemory()
+        self._choice = EngineChoice()
+        self._lock = threading.Lock()  # of all below, and of what is sent to the process
+        self._out_lock = threading.Lock()
+        self._connection: socket.socket | None = None
+        self._pending: dict[Any, str] = {}  # requests without an answer: id -> method
+        self._failures = 0
+        self._ending = False
+
+    def run(self) -> int:
+        """Relays until the editor is gone; returns the exit code."""
+        while (body := read_body(self._in)) is not None:
+            try:
+                message = json.loads(body)
+            except ValueError:
+                continue
+            if isinstance(message, dict):
+                self._from_editor(message, body)
+                if message.get("method") == "exit":
+                    break
+        with self._lock:
+            self._ending = True
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
+        return 0 if self._memory.was_shut_down else 1
+
+    def _from_editor(self, message: dict[str, Any], body: bytes) -> None:
+        method, request_id = message.get("method"), message.get("id")
+        with self._lock:
+            self._memory.from_editor(message)
+            if method == "initialize":
+                self._choice = _engine_choice(message.get("params"))
+                self._watch_parent(message.get("params"))
+                if self._connection is None:
+                    self._begin()
+            if method is not None and request_id is not None:
+                self._pending[request_id] = method
+            if self._connection is not None and self._send(frame_body(body)):
+                return
+            if method == "initialize":
+                return  # sent again when there is a process
+            self._answer_pending()
+
+    def _begin(self) -> None:
+        """Connects for the first time; the editor's `initialize` waits for it."""
+        try:
+            self._take(self._connect(self._choice))
+        except (DaemonError, OSError) as error:
+            self._tell(f"spec-complete: {error}")
+            threading.Thread(target=self._reconnect, daemon=True).start()
+
+    def _take(self, connection: socket.socket) -> None:
+        self._connection = connection
+        threading.Thread(target=self._relay, args=(connection,), name="relay", daemon=True).start()
+
+    def _send(self, data: bytes) -> bool:
+        assert self._connection is not None
+        try:
+            self._connection.sendall(data)
+        except OSError:
+            return False
+        return True
+
+    def _relay(self, connection: socket.socket) -> None:
+        """From the process to the editor, until the process is gone."""
+        with connection.makefile("rb") as stream, contextlib.suppress(OSError):
+            while (body := read_body(stream)) is not None:
+                if not self._from_process(body):
+                    continue
+                self._write(frame_body(body))
+        with self._lock:
+            if self._ending or self._connection is not connection:
+                return
+            self._connection = None
+            self._answer_pending()
+        self._reconnect()
+
+    def _from_process(self, body: bytes) -> bool:
+        """Whether the editor gets this message."""
+        message = json.loads(body)
+        if "method" in message:
+            return True
+        request_id = message.get("id")
+        with self._lock:
+            if request_id == REPLAY:
+                return False
+            method = self._pending.pop(request_id, None)
+            if method == "initialize":
+                self._memory.initialized_as(message)
+            self._failures = 0
+        return method is not None
+
+    def _answer_pending(self) -> None:
+        """Whoever waits gets null: the process that would have answered is gone."""
+        for request_id, method in list(self._pending.items()):
+            if method != "initialize":
+                del self._pending[request_id]
+                self._write(frame({"jsonrpc": "2.0", "id": request_id, "result": None}))
+
+    def _reconnect(self) -> None:
+        """A new process, told what the old one knew."""
+        while True:
+            self._failures += 1
+            if self._failures > FAILURES_BEFORE_REST:
+                time.sleep(REST_S)
+            try:
+                connection = self._connect(self._choice)
+            except (DaemonError, OSError) as error:
+                if self._failures == FAILURES_BEFORE_REST:
+                    self._tell(f"spec-complete: {error}")
+                time.sleep(0.2)
+                continue
+            with self._lock:
+                if self._ending:
+                    connection.close()
+                    return
+                self._take(connection)
+                initialize = next(
+                    (key for key, method in self._pending.items() if method == "initialize"), None
+                )
+                if all(self._send(frame(message)) for message in self._memory.replay(initialize or REPLAY)):
+                    return
+                self._connection = None
+
+    def _write(self, data: bytes) -> None:
+        with self._out_lock, contextlib.suppress(OSError, ValueError):
+            self._out.write(data)
+            self._out.flush()
+
+    def _tell(self, message: str) -> None:
+        params = {"type": 1, "message": message}
+        self._write(frame({"jsonrpc": "2.0", "method": "window/logMessage", "params": params}))
+
+    @staticmethod
+    def _watch_parent(params: Any) -> None:
+        """Ends with the editor even where others hold our standard input open."""
+        pid = params.get("processId") if isinstance(params, dict) else None
+        if isinstance(pid, int) and _alive(pid):
+            threading.Thread(target=_end_with, args=(pid,), daemon=True).start()
+
+
+def relay_standard_streams() -> int:
+    """The front end on standard input and output."""
+    return FrontEnd(sys.stdin.buffer, sys.stdout.buffer, join).run()
+
+
+def _engine_choice(params: Any) -> EngineChoice:
+    options = params.get("initializationOptions") if isinstance(params, dict) else None
+    settings, _ = resolve(("initialization options", options if isinstance(options, dict) else None))
+    return EngineChoice.of(settings)
+
+
+def _end_with(pid: int) -> None:
+    while _alive(pid):
+        time.sleep(PARENT_CHECK_S)
+    os._exit(0)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

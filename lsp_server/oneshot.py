@@ -1,0 +1,106 @@
+"""`specComplete/complete`: one completion for a script, by the engine that the editors share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from lsp_server.cleanup import deadline_cut
+from lsp_server.messages import InvalidParamsError
+from lsp_server.service import CompletionService, Job, Priority, Update
+from lsp_server.telemetry import request_record
+from speculation.request import CompletionRequest
+
+# what may be asked: the fields of `CompletionRequest` that are plain values, and their types
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "text": str,
+    "offset": int,
+    "path": str,
+    "root": str,
+    "language": str,
+    "anchor_line": (int, type(None)),
+    "max_tokens": int,
+    "stop": str,
+    "speculation": bool,
+}
+
+
+def complete(service: CompletionService, params: Any) -> asyncio.Future[dict[str, Any]]:
+    """Starts a completion; the future has what `spec-complete complete --json` prints.
+
+    ``params``: the fields of `FIELDS`, ``sampling`` (an object of its parameters) and ``deadline_ms``.
+    Raises `InvalidParamsError`.
+    """
+    fields = _fields(params)
+    sampling, deadline_ms = params.get("sampling"), params.get("deadline_ms")
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[dict[str, Any]] = loop.create_future()
+    started = time.perf_counter()
+
+    def build() -> CompletionRequest:
+        request = CompletionRequest(**fields)
+        if isinstance(sampling, dict):
+            from speculation.sampling import SamplingParameters  # brings torch, which the engine has loaded
+
+            request.sampling = SamplingParameters(**sampling)
+        return request
+
+    def progress(update: Update) -> None:
+        if answer.done():
+            return
+        if update.error is not None:
+            answer.set_exception(update.error)
+            return
+        late = deadline_ms is not None and (time.perf_counter() - started) * 1000 >= deadline_ms
+        cut = deadline_cut(update.text) if late and not update.done else ""
+        if update.done or cut:
+            if not update.done:
+                job.cancel()
+            answer.set_result(_result(service, update, cut or update.text, started, fields))
+
+    job = Job(build, Priority.ASKED, progress)
+    answer.add_done_callback(lambda done: job.cancel() if done.cancelled() else None)
+    service.submit(job)
+    return answer
+
+
+def _fields(params: Any) -> dict[str, Any]:
+    if not isinstance(params, dict):
+        raise InvalidParamsError("parameters are missing")
+    for name in ("text", "offset"):
+        if name not in params:
+            raise InvalidParamsError(f"{name} is missing")
+    for name, kind in FIELDS.items():
+        if name in params and not isinstance(params[name], kind):
+            raise InvalidParamsError(f"{name} has the wrong type")
+    return {name: params[name] for name in FIELDS if name in params}
+
+
+def _result(
+    service: CompletionService, update: Update, text: str, started: float, fields: dict[str, Any]
+) -> dict[str, Any]:
+    assert service.engine is not None
+    total_ms = (time.perf_counter() - started) * 1000
+    reason = update.finish_reason or "deadline"
+    record = request_record(
+        id="command",
+        trigger="command",
+        route="generated",
+        total_ms=total_ms,
+        queue_ms=max(0.0, (update.started_s - started) * 1000),
+        metrics=update.metrics,
+        finish_reason=reason,
+        characters=len(text),
+        model=service.engine.model,
+        engine=service.engine.name,
+        speculation=fields.get("speculation", True),
+    )
+    return {
+        "text": text,
+        "finish_reason": reason,
+        "model": service.engine.model,
+        "engine": service.engine.name,
+        "token_ids": list(update.token_ids),
+        "metrics": record,
+    }
