@@ -14,7 +14,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cache import segment as segments
@@ -103,7 +103,7 @@ class IndexBuilder:
         self._count(stats)
         stats.seconds = time.perf_counter() - begun
         if paths is None:
-            replace_synced(self._directory / STATS, json.dumps(asdict(stats)).encode())
+            replace_synced(self._directory / STATS, json.dumps(stats.__dict__).encode())
         return stats
 
     def _open(self, stats: BuildStats) -> None:

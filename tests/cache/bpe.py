@@ -1,4 +1,4 @@
-"""Byte-pair tokenizers of the two families the index cuts text for, trained here on this repository's sources."""
+"""Byte-pair tokenizers of the families the index cuts text for, trained here on the sources of this package."""
 
 from __future__ import annotations
 

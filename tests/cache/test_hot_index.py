@@ -1,9 +1,10 @@
-"""The index of open documents equals a fresh one after any edits, and finds the longest and latest matches."""
+"""The index of open documents equals a fresh one after any edits, and finds the longest, latest matches."""
 
 from __future__ import annotations
 
 import random
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,7 @@ def test_pieces_add_up_to_the_text_and_every_seam_is_a_boundary(rule: object) ->
     for target in (1, 40, 10_000):
         pieces = split(SOURCE, rule, target)  # type: ignore[arg-type]
         assert "".join(pieces) == SOURCE
-        assert all(joins(a, b, rule) for a, b in zip(pieces, pieces[1:], strict=False))  # type: ignore[arg-type]
+        assert all(joins(a, b, rule) for a, b in pairwise(pieces))  # type: ignore[arg-type]
 
 
 def naive(tokens: list[int], context: list[int]) -> list[tuple[int, int]]:
