@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lsp_server.device_memory import DeviceMemory
-from lsp_server.telemetry import STAGES, Route, TelemetryWriter, metrics_since, request_record
+from lsp_server.telemetry import STAGES, Route, TelemetryWriter, metrics_since, request_record, snapshot
 from speculation.request import CompletionMetrics
 from speculation.verifier.base import OutOfMemoryError
 
@@ -61,9 +61,7 @@ class EngineFacts:
 
 def copied(metrics: CompletionMetrics | None) -> CompletionMetrics:
     """The metrics as they are now; the engine goes on changing its own."""
-    if metrics is None:
-        return CompletionMetrics()
-    return metrics_since(metrics, CompletionMetrics())
+    return CompletionMetrics() if metrics is None else snapshot(metrics)
 
 
 class Recorder:

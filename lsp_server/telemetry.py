@@ -10,8 +10,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
+from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from lsp_server.telemetry_schema import VERSION
@@ -27,6 +30,7 @@ __all__ = [
     "metrics_since",
     "outcome_record",
     "request_record",
+    "snapshot",
     "summary_line",
     "unattributed_ms",
 ]
@@ -85,19 +89,25 @@ def request_record(
             saving; 0 when nothing is sampled. ``speculation`` then says which side this request fell on.
         trace: text and path, only where the user turned on trace.
     """
-    measured = metrics if metrics is not None else CompletionMetrics()
-    record: dict[str, Any] = {"v": VERSION, "kind": "request", "id": id, "at": _now(), "trigger": trigger}
-    record |= {"route": route, "reason": reason, "finish_reason": finish_reason}
-    record["queue_ms"] = queue_ms
-    for name in _METRIC_NAMES:
-        record[name] = getattr(measured, name)
+    values = _metric_values(metrics if metrics is not None else _NO_METRICS)
+    record: dict[str, Any] = {
+        "v": VERSION,
+        "kind": "request",
+        "id": id,
+        "at": _now(),
+        "trigger": trigger,
+        "route": route,
+        "reason": reason,
+        "finish_reason": finish_reason,
+        "queue_ms": queue_ms,
+        **dict(zip(_METRIC_NAMES, values, strict=True)),
+    }
     record["post_ms"] += post_ms
     record["total_ms"] = total_ms
-    for name, value in record.items():
-        if type(value) is float:
-            record[name] = round(value, 3)
-        elif type(value) is dict:
-            record[name] = _plain(value)
+    for name in _TIMES:
+        record[name] = round(record[name], 3)
+    for name in _TABLES:
+        record[name] = _plain(record[name])
     record |= {
         "answer": answer or id,
         "characters": characters,
@@ -149,6 +159,14 @@ def costs_record(
     return record | {"positions": list(positions), "pass_ms": [round(ms, 3) for ms in pass_ms]}
 
 
+def snapshot(metrics: CompletionMetrics) -> CompletionMetrics:
+    """The metrics as they are now; the engine goes on changing its own."""
+    taken = CompletionMetrics(*_metric_values(metrics))
+    for name in _TABLES:
+        setattr(taken, name, deepcopy(getattr(taken, name)) if getattr(taken, name) else {})
+    return taken
+
+
 def metrics_since(now: CompletionMetrics, earlier: CompletionMetrics) -> CompletionMetrics:
     """What a generation spent after ``earlier``: the share of the request that goes on with it."""
     difference = CompletionMetrics()
@@ -183,6 +201,10 @@ def summary_line(record: Mapping[str, Any]) -> str:
 
 
 _METRIC_NAMES = tuple(field.name for field in fields(CompletionMetrics))
+_NO_METRICS = CompletionMetrics()
+_metric_values = attrgetter(*_METRIC_NAMES)
+_TIMES = ("queue_ms", *(name for name in _METRIC_NAMES if name.endswith("_ms")))
+_TABLES = tuple(name for name in _METRIC_NAMES if isinstance(getattr(_NO_METRICS, name), dict))
 
 
 def _now() -> str:
@@ -197,6 +219,7 @@ def _sampling(sampling: SamplingParameters | Mapping[str, Any] | None) -> dict[s
     return None if values["temperature"] == 0 and values["repetition_penalty"] == 1 else values
 
 
+@lru_cache(maxsize=64)
 def _document_hash(document: str) -> str:
     if not document:
         return ""
@@ -208,7 +231,7 @@ def _document_hash(document: str) -> str:
 def _plain(value: Any) -> Any:
     """A copy that later changes to the metrics don't reach, with the string keys that JSON has."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()} if value else {}
     return list(value) if isinstance(value, list) else value
 
 

@@ -15,6 +15,7 @@ from lsp_server.telemetry import (
     metrics_since,
     outcome_record,
     request_record,
+    snapshot,
     summary_line,
     unattributed_ms,
 )
@@ -104,6 +105,18 @@ def test_a_record_is_a_copy_that_a_running_generation_does_not_change():
     metrics.rejected_depth[0] = 99
     assert record["by_match"] == {"request": {"1": [2, 1]}}
     assert record["rejected_depth"] == {"0": 1}
+
+
+def test_a_snapshot_does_not_change_with_the_engine_s_metrics():
+    metrics = CompletionMetrics(forwards=3, by_match={"request": {1: [2, 1]}}, passes_by_positions={1: 3})
+    taken = snapshot(metrics)
+    assert taken == metrics
+    metrics.forwards = 4
+    metrics.by_match["request"][1][0] = 9
+    metrics.passes_by_positions[1] = 4
+    assert taken == CompletionMetrics(
+        forwards=3, by_match={"request": {1: [2, 1]}}, passes_by_positions={1: 3}
+    )
 
 
 def test_neither_text_nor_path_is_recorded_unless_trace_is_on():
