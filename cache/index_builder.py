@@ -1,7 +1,7 @@
 """Brings a frozen index up to date with its workspace: tokenise what changed, write segments, merge.
 
 A segment is written and synced in full before the manifest names it, and the manifest is replaced in one
-step. So a process that ends at any point leaves a usable index, short of at most the segment it was working on.
+step. So a process that ends at any point leaves a usable index, short of at most its unfinished segment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Byte-pair tokenizers of the families the index cuts text for, trained here on the sources of this package."""
+"""Byte-pair tokenizers of the families the index cuts text for, trained on this package's sources."""
 
 from __future__ import annotations
 

@@ -6,8 +6,34 @@ import pytest
 
 from cache.secrets import is_secret
 
-SECRET = [".env", ".env.local", ".env.production", ".ENV", ".envrc", "prod.env", ".env~", ".env.bak", ".#.env", "#.env#", ".env.swp", "app/.env", "a\\b\\.env", ".envs/local/django", "id_rsa", "id_rsa.pub", "id_ed25519", "ID_RSA", "id_rsa.old", "server.pem", "cert.PEM", "tls/server.key", "server.key.bak", "server.pem~", "master.key", "store.p12", "a.pfx", "a.jks", "a.keystore", "a.ppk", "a.kdbx", "a.crt", "a.cer", "a.der", "a.gpg", "AuthKey_X.p8", ".netrc", "_netrc", ".npmrc", ".pypirc", ".htpasswd", ".pgpass", ".git-credentials", ".dockercfg", ".docker/config.json", ".kube/config", "kubeconfig", "prod.kubeconfig", "kubeconfig.yaml", "terraform.tfstate", "terraform.tfstate.backup", "prod.tfvars", "prod.tfvars.json", ".terraformrc", "service-account.json", "service_account_prod.json", "client_secret_1.json", "credentials", "credentials.json", "config/credentials.yml.enc", ".aws/config", ".aws/credentials", ".ssh/config", ".ssh/anything.py", ".gnupg/x", "secrets.yml", "secrets.yaml", "secrets.json", "my-secrets.yaml", "app-secret.toml", "secret.txt", "passwords.txt", "db_password.txt", "api_keys.json", "private_key.txt", "secrets/prod.yaml", "wp-config.php", ".bash_history", ".vault-token", "auth.json", "local.settings.json", ".env.", "/home/u/proj/.env", "C:\\proj\\.env", ".cargo/credentials.toml", ".ｅｎｖ"]
-ORDINARY = ["environment.py", "env.py", "keyboard.py", "monkey.py", "keys.py", "key.py", "secrets.py", "cache/secrets.py", "credentials.ts", "password_field.dart", "secret_manager.go", "tokenizer.json", "tokenizer.py", "token.rs", "pem.py", "x509.go", "env/bin/x.py", "environment.yml", "README.md", "package.json", "certs.py", "keyframes.css", "turkey.txt", "src/credentials/provider.py", "secrets/engine.go", "envelope.md", "denver.txt", "settings.py", "config.toml", "Makefile", ".gitignore", "hotkeys.json", "a.key.py", "my.environment"]
+SECRET = (
+    *(".env", ".env.local", ".env.production", ".ENV", ".envrc", "prod.env", ".env~"),
+    *(".env.bak", ".#.env", "#.env#", ".env.swp", "app/.env", "a\\b\\.env"),
+    *(".envs/local/django", "id_rsa", "id_rsa.pub", "id_ed25519", "ID_RSA", "id_rsa.old"),
+    *("server.pem", "cert.PEM", "tls/server.key", "server.key.bak", "server.pem~"),
+    *("master.key", "store.p12", "a.pfx", "a.jks", "a.keystore", "a.ppk", "a.kdbx", "a.crt"),
+    *("a.cer", "a.der", "a.gpg", "AuthKey_X.p8", ".netrc", "_netrc", ".npmrc", ".pypirc"),
+    *(".htpasswd", ".pgpass", ".git-credentials", ".dockercfg", ".docker/config.json"),
+    *(".kube/config", "kubeconfig", "prod.kubeconfig", "kubeconfig.yaml", "terraform.tfstate"),
+    *("terraform.tfstate.backup", "prod.tfvars", "prod.tfvars.json", ".terraformrc"),
+    *("service-account.json", "service_account_prod.json", "client_secret_1.json"),
+    *("credentials", "credentials.json", "config/credentials.yml.enc", ".aws/config"),
+    *(".aws/credentials", ".ssh/config", ".ssh/anything.py", ".gnupg/x", "secrets.yml"),
+    *("secrets.yaml", "secrets.json", "my-secrets.yaml", "app-secret.toml", "secret.txt"),
+    *("passwords.txt", "db_password.txt", "api_keys.json", "private_key.txt"),
+    *("secrets/prod.yaml", "wp-config.php", ".bash_history", ".vault-token", "auth.json"),
+    *("local.settings.json", ".env.", "/home/u/proj/.env", "C:\\proj\\.env"),
+    *(".cargo/credentials.toml", ".ｅｎｖ"),
+)
+ORDINARY = (
+    *("environment.py", "env.py", "keyboard.py", "monkey.py", "keys.py", "key.py"),
+    *("secrets.py", "cache/secrets.py", "credentials.ts", "password_field.dart"),
+    *("secret_manager.go", "tokenizer.json", "tokenizer.py", "token.rs", "pem.py", "x509.go"),
+    *("env/bin/x.py", "environment.yml", "README.md", "package.json", "certs.py"),
+    *("keyframes.css", "turkey.txt", "src/credentials/provider.py", "secrets/engine.go"),
+    *("envelope.md", "denver.txt", "settings.py", "config.toml", "Makefile", ".gitignore"),
+    *("hotkeys.json", "a.key.py", "my.environment"),
+)
 
 
 @pytest.mark.parametrize("path", [*SECRET, ".env "])
