@@ -1,4 +1,5 @@
-"""What the fused forward needs to know of a model, read from its config.json; other models are refused with a reason."""
+"""What the fused forward needs to know of a model, read from its config.json; other models are refused with
+a reason."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def read_architecture(directory: Path) -> Architecture:
     """The architecture of the model in ``directory``.
 
     Raises:
-        UnsupportedModelError: a model type, activation, attention or rope variant that the fused forward lacks.
+        UnsupportedModelError: a model type, activation, attention or rope variant that the fused forward
+        lacks.
     """
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     kind = config.get("model_type", "")
@@ -87,6 +89,8 @@ def read_architecture(directory: Path) -> Architecture:
         config.get("num_key_value_heads") or heads,
         config.get("head_dim") or config["hidden_size"] // heads,
     )
+    if geometry.head_dim % 8:
+        raise UnsupportedModelError(f"a head size of {geometry.head_dim}, which is not a multiple of 8")
     attention_bias = bool(config.get("attention_bias", False))
     return Architecture(
         model_type=kind,

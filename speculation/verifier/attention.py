@@ -1,10 +1,11 @@
 """Attention whose result for a position does not depend, to the bit, on what shares the pass.
 
-Every row sees a key width that depends on its own path length alone: W, the smallest multiple of 64 that covers it.
-Rows of equal W form a group; the query heads of a key-value group are packed into the row dimension and padded with
-zero rows to a multiple of 8, because matrix kernels choose other code for fewer rows. The weighted sum of values is
-split at c0 = max(0, W - TAIL): a tree node shares the head of the keys with the committed context and has its tail
-gathered into path order, a chain reads the same tail in place; products of the same shape either way.
+Every row sees a key width that depends on its own path length alone: W, the smallest multiple of 64 that
+covers it. Rows of equal W form a group; the query heads of a key-value group are packed into the row
+dimension and padded with zero rows to a multiple of 8, because matrix kernels choose other code for fewer
+rows. The weighted sum of values is split at c0 = max(0, W - TAIL): a tree node shares the head of the keys
+with the committed context and has its tail gathered into path order, a chain reads the same tail in place;
+products of the same shape either way.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Group:
     rows: slice | Tensor  # a slice for a chain, indices for tree nodes off the chain
     count: int
     width: int
-    queries: Tensor  # zero-padded packing buffer [kv_heads, padded rows, head_dim], or [count, kv_heads, ...] off the chain
+    # zero-padded packing buffer [kv_heads, padded rows, head_dim], off the chain one per node [count, ...]
+    queries: Tensor
     mask: Tensor  # 0 / -inf, [padded rows, width], or [count, 1, 1, width] off the chain
     tail: Tensor | None = None  # slots of the tail in path order, [count * (width - split)], off the chain
 
@@ -59,7 +61,8 @@ class Group:
 
 @dataclass(slots=True)
 class Plan:
-    """What a pass needs to know besides its tokens: positions, groups, and where keys and values are written."""
+    """What a pass needs to know besides its tokens: positions, groups, and where keys and values are
+    written."""
 
     start: int
     count: int
@@ -80,11 +83,13 @@ def width_of(path_length: int) -> int:
 def plan_pass(start: int, count: int, parents: Sequence[int] | None, geometry: Geometry) -> Plan:
     """The plan of a pass over ``count`` nodes after ``start`` committed positions.
 
-    Nodes whose path is the run of slots before them (the best chain, by the order drafts have) take the chain's
-    code; the others take the gathered one.
+    Nodes whose path is the run of slots before them (the best chain, by the order drafts have) take the
+    chain's code; the others take the gathered one.
     """
     if parents is None:
-        return Plan(start, count, torch.arange(start, start + count), _chain_groups(start, 0, count, geometry))
+        return Plan(
+            start, count, torch.arange(start, start + count), _chain_groups(start, 0, count, geometry)
+        )
     depths: list[int] = []
     for parent in parents:
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
@@ -118,7 +123,9 @@ def _branch_group(
     start: int, nodes: list[int], width: int, parents: Sequence[int], geometry: Geometry
 ) -> Group:
     split = max(0, width - TAIL)
-    slots = torch.arange(split, width).clamp_(max=start).repeat(len(nodes), 1)  # past the path: any finite slot
+    slots = (
+        torch.arange(split, width).clamp_(max=start).repeat(len(nodes), 1)
+    )  # past the path: any finite slot
     mask = torch.zeros(len(nodes), 1, 1, width)
     for row, node in enumerate(nodes):
         path = []

@@ -1,4 +1,5 @@
-"""Which engine verifies: by device and by what the model's shape allows; can be set. And what it is like here."""
+"""Which engine verifies: by device and by what the model's shape allows; can be set. And what it is like
+here."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ _BRANCHES = (-1, 0, 1, 2, 3, 4, 1, 6, 7, 0, 9, 10)
 
 
 def choose(device: str, engine: str, dtype: str, files: ModelFiles) -> Verifier:
-    """The verifier for a model. "auto" takes graphs on CUDA, int8 on a CPU, eager elsewhere; a dtype asked for on a CPU
-    means eager, which has all of them.
+    """The verifier for a model. "auto" takes graphs on CUDA, int8 on a CPU, eager elsewhere; a dtype asked
+    for on a CPU means eager, which has all of them.
 
     Raises:
         VerifierError: the engine cannot run this model here.
@@ -55,7 +56,8 @@ def _load(engine: str, device: str, dtype: str, files: ModelFiles) -> Verifier:
 
 
 def _load_int8(device: str, dtype: str, files: ModelFiles) -> Verifier:
-    """The fused engine, or transformers' forward with int8 linear layers where the fused one lacks the shape."""
+    """The fused engine, or transformers' forward with int8 linear layers where the fused one lacks the
+    shape."""
     from cache.paths import models_dir
     from speculation.verifier.architecture import UnsupportedModelError
     from speculation.verifier.int8 import Int8Verifier
@@ -76,8 +78,8 @@ def _load_int8(device: str, dtype: str, files: ModelFiles) -> Verifier:
 
 
 def describe(verifier: Verifier) -> dict[str, Any]:
-    """What `doctor` shows of an engine: its shape, what it moves a second against a plain copy, and row invariance run
-    now. Takes about a second; leaves no slot behind."""
+    """What `doctor` shows of an engine: its shape, what it moves a second against a plain copy, and row
+    invariance run now. Takes about a second; leaves no slot behind."""
     capabilities = verifier.capabilities
     one_ms = _pass_ms(verifier)
     return {
@@ -111,7 +113,8 @@ def copy_gigabytes_per_s(device: str) -> float:
 
 
 def row_invariance(verifier: Verifier) -> dict[str, bool]:
-    """Whether logits are equal to the bit: one pass against single passes, prefill in pieces, a tree against chains."""
+    """Whether logits are equal to the bit: one pass against single passes, prefill in pieces, a tree
+    against chains."""
     import torch
 
     vocab = verifier.capabilities.vocab_size

@@ -1,4 +1,5 @@
-"""The int8 CPU engine: row-normalised int8 products, row-invariant attention, a fused forward for Llama shapes."""
+"""The int8 CPU engine: row-normalised int8 products, row-invariant attention, a fused forward for Llama
+shapes."""
 
 from __future__ import annotations
 
@@ -59,8 +60,8 @@ class Int8Verifier:
     ) -> Int8Verifier:
         """Loads a model directory, by way of its int8 weights in ``cache_dir``, which are made on first use.
 
-        ``key``: a hash of the model's files. ``backend``: one of `int8_linear.BACKENDS`; by default the first that
-        works here.
+        ``key``: a hash of the model's files. ``backend``: one of `int8_linear.BACKENDS`; by default the
+        first that works here.
 
         Raises:
             UnsupportedModelError: an architecture that the fused forward does not know.

@@ -1,10 +1,10 @@
 """Row-normalised int8 matrix products on the CPU, and what stands in where their operators are missing.
 
-Each input row is divided by its largest magnitude and rounded to int8; weights are int8 per output channel. Integer
-accumulation is exact, so a row's result does not depend on the other rows of the product. CPUs without VNNI add
-pairs of products in 16 bits, where 255 * (w1 + w2) can saturate: there the weights are scaled so that no pair can
-(`pair_bound`), which costs far less than a seventh bit: measured output error 0.0113 against 0.0107 unbounded and
-0.031 saturating on the default model's gate projection.
+Each input row is divided by its largest magnitude and rounded to int8; weights are int8 per output channel.
+Integer accumulation is exact, so a row's result does not depend on the other rows of the product. CPUs
+without VNNI add pairs of products in 16 bits, where 255 * (w1 + w2) can saturate: there the weights are
+scaled so that no pair can (`pair_bound`), which costs far less than a seventh bit: measured output error
+0.0113 against 0.0107 unbounded and 0.031 saturating on the default model's gate projection.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def onednn_product(weight: Tensor, scale: Tensor) -> Product:
 
 
 def float_product(weight: Tensor, scale: Tensor, dtype: torch.dtype) -> Product:
-    """The dequantised weight in a float type: correct everywhere, slow. Few rows are padded: kernels differ there."""
+    """The dequantised weight in a float type: correct everywhere, slow. Few rows are padded: kernels differ
+    there."""
     dense = (weight.float() * scale[:, None]).to(dtype)
     least = 4
 
@@ -94,7 +95,8 @@ INTEGER_BACKENDS = ("packed", "onednn")
 
 
 def working_backend() -> str:
-    """The first backend whose operators exist here and agree with exact integer arithmetic on a small product."""
+    """The first backend whose operators exist here and agree with exact integer arithmetic on a small
+    product."""
     return next((name for name in BACKENDS if _agrees(name)), "float32")
 
 

@@ -1,8 +1,9 @@
 """The fused forward of Llama-shaped models over int8 weights: one short list of operators per layer.
 
-Only operators that round each element alone (products, sums, quotients) or that depend on the row's own width
-(reductions, softmax) are used on rows; so a row's result does not depend on the pass it is in. Norms are folded:
-a row's scale does not survive its own normalisation to int8, so it is applied to the product instead.
+Only operators that round each element alone (products, sums, quotients) or that depend on the row's own
+width (reductions, softmax) are used on rows; so a row's result does not depend on the pass it is in. Norms
+are folded: a row's scale does not survive its own normalisation to int8, so it is applied to the product
+instead.
 """
 
 from __future__ import annotations
@@ -86,14 +87,17 @@ class FusedModel:
             self._head = head.result()
             self._norm = file.get_tensor("norm")
             self._embedding = file.get_tensor("embedding")
-        self._activation = (
-            self._gate if self._has_tail(architecture.intermediate) else torch.nn.functional.silu
-        )
+        # the fused operators round otherwise in the scalar tail of a vector loop, whose place depends on the pass
+        self._activation = _silu if _has_tail(architecture.intermediate) else torch.nn.functional.silu
+        geometry = architecture.geometry
+        turned = (geometry.heads + 2 * geometry.kv_heads) * geometry.head_dim
+        self._rotate = _complex_product if _has_tail(turned) else torch.mul
 
     def forward(self, ids: Tensor, plan: Plan, cache: Tensor) -> Tensor:
         """Hidden states ``[n, hidden]`` of ``ids`` ``[n]``; writes their keys and values into ``cache``.
 
-        ``cache``: ``[layers, slots, kv_width]``; one of fewer layers runs only these, which the self-test does.
+        ``cache``: ``[layers, slots, kv_width]``; one of fewer layers runs only these, which the self-test
+        does.
         """
         rotation = self._rotation(plan.positions)
         written = slice(plan.start, plan.start + plan.count)
@@ -145,18 +149,21 @@ class FusedModel:
         still = torch.ones(len(positions), geometry.kv_heads, turn.shape[-1], dtype=turn.dtype)
         return torch.cat((turned, still), 1)
 
-    def _rotate(self, pairs: Tensor, rotation: Tensor) -> Tensor:
-        return pairs * rotation
-
     def _qk_norm(self, tensor: Callable[[str], Tensor], index: int) -> Tensor:
         geometry = self.architecture.geometry
         q, k = tensor(f"{index}.q_norm"), tensor(f"{index}.k_norm")
         return torch.cat((q.expand(geometry.heads, -1), k.expand(geometry.kv_heads, -1)))
 
-    @staticmethod
-    def _gate(values: Tensor) -> Tensor:
-        return values / (1 + torch.exp(-values))
 
-    @staticmethod
-    def _has_tail(width: int) -> bool:
-        return width % (_VECTOR * torch.get_num_threads()) != 0
+def _has_tail(width: int) -> bool:
+    """Whether a vector loop over rows of ``width`` floats, shared among threads, can end in scalar steps."""
+    return width % (_VECTOR * torch.get_num_threads()) != 0
+
+
+def _silu(values: Tensor) -> Tensor:
+    return values / (1 + torch.exp(-values))
+
+
+def _complex_product(left: Tensor, right: Tensor) -> Tensor:
+    real = left.real * right.real - left.imag * right.imag
+    return torch.complex(real, left.real * right.imag + left.imag * right.real)

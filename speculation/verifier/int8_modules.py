@@ -1,5 +1,5 @@
-"""The int8 engine for architectures that the fused forward does not know: transformers' forward with every linear
-layer replaced. Attention stays transformers' own, so this is declared as not row-invariant."""
+"""The int8 engine for architectures that the fused forward does not know: transformers' forward with every
+linear layer replaced. Attention stays transformers' own, so this is declared as not row-invariant."""
 
 from __future__ import annotations
 

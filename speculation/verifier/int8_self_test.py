@@ -1,5 +1,5 @@
-"""What the int8 engine learns about itself at load, on two of its layers: whether rows are invariant, to the bit, with
-the kernels of this CPU, and how many positions of prefill fit in a tenth of a second."""
+"""What the int8 engine learns about itself at load, on two of its layers: whether rows are invariant, to
+the bit, with the kernels of this CPU, and how many positions of prefill fit in a tenth of a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key and value storage of a verifier: one growing tensor per slot, owned by the engine and by nothing else."""
+"""Key and value storage of a verifier: one growing tensor per slot, which nothing else touches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Slot:
 
 
 class KvStore:
-    """Slots by number. Positions are padded to whole key widths, so that a row's padded view always exists."""
+    """Slots by number. Capacities are whole key widths, so that a row's padded view always exists."""
 
     def __init__(self, layers: int, width: int, align: int) -> None:
         self._layers, self._width, self._align = layers, width, align

@@ -1,8 +1,9 @@
-"""int8 weights of a Llama-shaped model: quantised once from its safetensors, then kept in the cache directory.
+"""int8 weights of a Llama-shaped model: quantised once from its safetensors, then kept in the cache
+directory.
 
-Packed weights would need pickle, which is never read; so the cache holds raw int8 weights and their scales, and they
-are packed at load. Rows of the query and key projections are interleaved, so that rotary embedding is a product of
-complex numbers, and the attention scale is folded into the queries.
+Packed weights would need pickle, which is never read; so the cache holds raw int8 weights and their scales,
+and they are packed at load. Rows of the query and key projections are interleaved, so that rotary embedding
+is a product of complex numbers, and the attention scale is folded into the queries.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def cached_weights(
 
 
 def int8_tensors(directory: Path, architecture: Architecture, pair_bound: bool) -> Tensors:
-    """All tensors of the fused forward: ``<layer>.<name>.weight`` int8, ``.scale`` float32, ``.bias`` float32."""
+    """All tensors of the fused forward: ``<layer>.<name>.weight`` int8, ``.scale`` float32, ``.bias``
+    float32."""
     with Checkpoint(directory) as source:
         tensors: Tensors = {}
 

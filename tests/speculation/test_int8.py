@@ -1,0 +1,263 @@
+"""The int8 engine: the same bits whatever shares a pass, the right architecture, and wrong use that changes nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from speculation.verifier.base import VerifierError
+from speculation.verifier.int8 import MAX_NODES, Int8Verifier
+from tests.speculation.int8_models import SHAPES, VOCAB, load, write_model
+
+TEXT = [random.Random(1).randrange(VOCAB) for _ in range(300)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small products gain nothing from more, and a busy machine loses much."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(params=list(SHAPES))
+def verifier(request: pytest.FixtureRequest, models: Path) -> Int8Verifier:
+    return load(models, request.param)
+
+
+def kv(verifier: Int8Verifier, slot: int) -> Tensor:
+    return verifier._kv[slot].data[:, : verifier.length(slot)].clone()
+
+
+def filled(verifier: Int8Verifier, tokens: list[int], *, chunk: int = 300) -> int:
+    slot = verifier.open_slot()
+    for first in range(0, len(tokens), chunk):
+        verifier.prefill(slot, tokens[first : first + chunk])
+    return slot
+
+
+def branching_tree(count: int, rng: random.Random) -> list[int]:
+    """A best chain first, then nodes hung anywhere."""
+    chain = count // 3
+    return [node - 1 if node < chain else rng.randrange(-1, node) for node in range(count)]
+
+
+def path_to(node: int, parents: list[int]) -> list[int]:
+    path = []
+    while node >= 0:
+        path.append(node)
+        node = parents[node]
+    return path[::-1]
+
+
+def test_every_pass_size_gives_the_same_bits(verifier: Int8Verifier) -> None:
+    start = 150
+    slot = filled(verifier, TEXT[:start])
+    whole = verifier.verify(slot, TEXT[start : start + 64]).clone()
+    verifier.commit(slot, range(64))
+    expected = kv(verifier, slot)
+    for size in (1, 2, 3, 5, 8, 13, 16, 31, 32, 63):
+        verifier.rollback(slot, start)
+        for first in range(0, 64, size):
+            tokens = TEXT[start + first : start + min(first + size, 64)]
+            logits = verifier.verify(slot, tokens)
+            assert torch.equal(logits, whole[first : first + len(tokens)]), f"{size} positions, from {first}"
+            verifier.commit(slot, range(len(tokens)))
+        assert torch.equal(kv(verifier, slot), expected), f"KV with {size} positions"
+
+
+def test_every_prefill_chunk_gives_the_same_bits(verifier: Int8Verifier) -> None:
+    whole = kv(verifier, filled(verifier, TEXT))
+    for chunk in (1, 7, 64, 100, 128):
+        assert torch.equal(kv(verifier, filled(verifier, TEXT, chunk=chunk)), whole), f"chunks of {chunk}"
+
+
+@pytest.mark.parametrize("start", [0, 3, 62, 120, 190])
+def test_tree_nodes_equal_their_chains(verifier: Int8Verifier, start: int) -> None:
+    rng = random.Random(start)
+    for count in (2, 9, 33, 64):
+        parents = branching_tree(count, rng)
+        tokens = [rng.randrange(VOCAB) for _ in range(count)]
+        slot = filled(verifier, TEXT[:start])
+        logits = verifier.verify(slot, tokens, parents).clone()
+        node = max(range(count), key=lambda n: len(path_to(n, parents)))
+        for node in {node, count - 1, rng.randrange(count)}:
+            path = path_to(node, parents)
+            verifier.verify(slot, tokens, parents)
+            verifier.commit(slot, path)
+            kept = kv(verifier, slot)
+            verifier.rollback(slot, start)
+            chain = verifier.verify(slot, [tokens[n] for n in path])
+            assert torch.equal(chain, logits[path]), f"node {node} of {count}"
+            verifier.commit(slot, range(len(path)))
+            assert torch.equal(kv(verifier, slot), kept), f"KV of node {node} of {count}"
+            verifier.rollback(slot, start)
+
+
+def test_the_deepest_tree_equals_its_chain(models: Path) -> None:
+    verifier = load(models, "qwen2")
+    parents = [-1, -1, *range(1, MAX_NODES - 1)]  # a lone root, then a chain in the wrong slots
+    tokens = TEXT[:MAX_NODES]
+    for start in (1, 64, 127, 190):
+        slot = filled(verifier, TEXT[:start])
+        tree = verifier.verify(slot, tokens, parents).clone()
+        assert torch.equal(verifier.verify(slot, tokens[1:]), tree[1:])
+
+
+def test_a_reused_slot_equals_a_fresh_one(verifier: Int8Verifier) -> None:
+    rng = random.Random(7)
+    text = TEXT[:120]
+    slot = filled(verifier, text)
+    for _ in range(12):
+        kept = rng.randrange(len(text) + 1)
+        added = [rng.randrange(VOCAB) for _ in range(rng.randrange(1, 40))]
+        text = (text[:kept] + added)[:250]
+        verifier.rollback(slot, kept)
+        verifier.prefill(slot, text[kept:])
+        if rng.random() < 0.5:
+            slot = verifier.copy_slot(slot, len(text))
+        verifier.verify(slot, TEXT[:9])  # leaves junk behind the committed positions
+    warm = verifier.verify(slot, TEXT[:3])
+    fresh = filled(verifier, text)
+    assert torch.equal(kv(verifier, slot), kv(verifier, fresh))
+    assert torch.equal(verifier.verify(fresh, TEXT[:3]), warm)
+
+
+def test_the_self_test_finds_rows_invariant(verifier: Int8Verifier) -> None:
+    assert verifier.capabilities.row_invariant
+
+
+def test_the_self_test_sees_attention_that_is_not_invariant(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nudged(plan, *arguments):  # type: ignore[no-untyped-def]
+        return attend(plan, *arguments) * (1 + 1e-6 * plan.count)
+
+    from speculation.verifier import int8_model
+
+    attend = int8_model.attend
+    monkeypatch.setattr(int8_model, "attend", nudged)
+    assert not load(models, "qwen2").capabilities.row_invariant
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_architecture_is_that_of_transformers(shape: str, models: Path) -> None:
+    """In float32 over the dequantised weights nothing but the weights' rounding is left."""
+    from transformers import AutoModelForCausalLM
+
+    verifier = load(models, shape, "float32")
+    path = models / "".join(c if c.isalnum() else "-" for c in shape)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    round_weights(model)
+    with torch.no_grad():
+        expected = model(torch.tensor([TEXT[:200]])).logits[0]
+    slot = filled(verifier, TEXT[:150])
+    logits = verifier.verify(slot, TEXT[150:200])
+    assert torch.allclose(logits, expected[150:], atol=2e-2 * float(expected.std())), (
+        logits - expected[150:]
+    ).abs().max() / expected.std()
+
+
+def round_weights(model: torch.nn.Module) -> None:
+    """What quantising does to the weights, written out again."""
+    head = model.get_output_embeddings()  # type: ignore[operator]
+    head.weight = torch.nn.Parameter(
+        head.weight.detach().clone()
+    )  # a tied embedding is looked up in bfloat16
+    embedding = model.get_input_embeddings()  # type: ignore[operator]
+    embedding.weight.data = embedding.weight.data.bfloat16().float()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            scale = module.weight.data.abs().amax(1, keepdim=True) / 127
+            module.weight.data = (module.weight.data / scale).round() * scale
+
+
+@pytest.mark.parametrize("backend", ["onednn", "bfloat16", "float32"])
+def test_fallbacks_are_invariant_and_close(backend: str, models: Path) -> None:
+    fallback, fastest = load(models, "qwen2", backend), load(models, "qwen2")
+    assert fallback.capabilities.dtype == ("int8" if backend == "onednn" else backend)
+    assert fallback.capabilities.row_invariant
+    logits = [v.verify(filled(v, TEXT[:140]), TEXT[140:150]) for v in (fallback, fastest)]
+    assert torch.nn.functional.cosine_similarity(*logits, dim=-1).min() > 0.99
+
+
+def test_a_cpu_without_the_operators_falls_back(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from speculation.verifier import int8_linear
+
+    def missing(*_: object) -> None:
+        raise NotImplementedError("no such operator")
+
+    monkeypatch.setitem(int8_linear.BACKENDS, "packed", missing)
+    monkeypatch.setitem(int8_linear.BACKENDS, "onednn", missing)
+    verifier = load(models, "llama, grouped heads")
+    assert verifier.capabilities.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model_type": "gpt2"}, "model type 'gpt2'"),
+        ({"hidden_act": "gelu"}, "activation 'gelu'"),
+        ({"model_type": "mistral", "sliding_window": 64}, "sliding-window"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope type 'yarn'"),
+        ({"partial_rotary_factor": 0.5}, "partial rotary"),
+        ({"head_dim": 20}, "head size of 20"),
+    ],
+)
+def test_other_shapes_are_refused_with_a_reason(
+    change: dict[str, object], reason: str, tmp_path: Path
+) -> None:
+    import json
+
+    from speculation.verifier.architecture import UnsupportedModelError, read_architecture
+
+    write_model(tmp_path, "llama, grouped heads")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(UnsupportedModelError, match=reason):
+        read_architecture(tmp_path)
+
+
+WRONG_USE = {
+    "rollback past the start": lambda v, s: v.rollback(s, -1),
+    "rollback past the end": lambda v, s: v.rollback(s, 101),
+    "no tokens": lambda v, s: v.verify(s, []),
+    "too many nodes": lambda v, s: v.verify(s, [1] * (MAX_NODES + 1)),
+    "an id past the vocabulary": lambda v, s: v.verify(s, [1, VOCAB]),
+    "a negative id": lambda v, s: v.prefill(s, [-1]),
+    "a cycle": lambda v, s: v.verify(s, [1, 2, 3], [-1, 2, 1]),
+    "its own parent": lambda v, s: v.verify(s, [1, 2], [-1, 1]),
+    "too few parents": lambda v, s: v.verify(s, [1, 2], [-1]),
+    "past the context, prefill": lambda v, s: v.prefill(s, [1] * 413),
+    "past the context, verify": lambda v, s: (v.prefill(s, [1] * 412), v.verify(s, [1])),
+    "a copy longer than its source": lambda v, s: v.copy_slot(s, 101),
+    "commit before verify": lambda v, s: v.commit(s, [0]),
+    "commit of a path with a gap": lambda v, s: (v.verify(s, [1, 2, 3]), v.commit(s, [0, 2])),
+    "commit of an unknown node": lambda v, s: (v.verify(s, [1]), v.commit(s, [0, 1])),
+    "a closed slot": lambda v, s: v.length(s + 1000),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_USE)
+def test_wrong_use_is_refused_and_changes_nothing(case: str, models: Path) -> None:
+    verifier = load(models, "qwen2")
+    slot = filled(verifier, TEXT[:100])
+    before = kv(verifier, slot)
+    with pytest.raises(VerifierError):
+        WRONG_USE[case](verifier, slot)
+    verifier.rollback(slot, 100)
+    assert torch.equal(kv(verifier, slot), before)
+    assert torch.equal(
+        verifier.verify(slot, TEXT[:4]), verifier.verify(filled(verifier, TEXT[:100]), TEXT[:4])
+    )
