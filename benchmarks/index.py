@@ -1,8 +1,9 @@
 """What the n-gram indexes cost: ``python -m benchmarks.index [--model NAME] [--tokens N] [--json FILE]``.
 
 Over the standard library's own sources: building (beside the straightforward way, a ``RecordTrie`` of all
-positions filled from a loop, in the same run), bytes a token, mapping, a query, a keystroke in long documents, and a
-query of all sources with 20 open files and a large frozen index. CPU time where a figure is one thread's work.
+positions filled from a loop, in the same run), bytes a token, mapping, a look-up, a keystroke in long
+documents, and a query of all sources with 20 open files and a large frozen index. Building and keystrokes are
+in CPU time, queries by the clock.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Recorder(Evidence):
         """Notes the sample."""
         kept = branches[:MOST_BRANCHES]
         came = next((n for n, branch in enumerate(kept) if branch.token == token), -1)
-        self.samples.append(([branch.cells for branch in kept], came))
+        self.samples.append(([branch.cells() for branch in kept], came))
 
 
 def fit(samples: Sequence[Sample], start: Sequence[float]) -> list[float]:

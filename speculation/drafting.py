@@ -4,18 +4,18 @@ how much of it is worth a pass. None of the three knows the others; this is wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from speculation.draft import EMPTY, Draft, DraftRequest, Round
 from speculation.evidence import Branch, Evidence
 from speculation.policy import GainPolicy
-from speculation.proposers.base import Context, Proposer
+from speculation.proposers.base import Context, Continuation, Proposer
 from speculation.proposers.indexed import Index, IndexProposer
 from speculation.proposers.passages import PassageProposer, Passages, rest_of_answer
 from speculation.proposers.prompt_lookup import PromptLookupProposer, SuffixStartProposer
 from speculation.proposers.realign import RealignProposer
-from speculation.trees import Node, as_draft, grow
+from speculation.trees import Node, as_draft, grow_chain, grow_tree
 
 EXTENSION_REACH = 0.25  # a draft less likely than this is not continued past the end of its source
 
@@ -47,18 +47,16 @@ class WorkspaceDrafter:
         self._forget_plan()
         if limit <= 0:
             return EMPTY
-        self._limit = limit
-        self._branches = self.evidence.branches(self._continuations(self._context, limit), 0)
         policy = self.policy
-        self._plan = grow(
-            self._branches,
-            self._expand,
-            depth=limit,
-            most=policy.most_nodes,
-            width=policy.width,
-            least_reach=policy.least_reach,
-            forbidden=self._is_forbidden,
-        )
+        self._limit = limit
+        self._branches = self.evidence.branches(self._places(self._context, limit), 0)
+        most, least = policy.most_nodes, policy.least_reach
+        if policy.width == 1:
+            self._plan = grow_chain(self._branches, self, depth=limit, most=most, least_reach=least)
+        else:
+            self._plan = grow_tree(
+                self._branches, self, depth=limit, most=most, width=policy.width, least_reach=least
+            )
         return as_draft(self._plan[: policy.nodes([node.reach for node in self._plan])])
 
     def observe(self, round_: Round) -> None:
@@ -71,46 +69,54 @@ class WorkspaceDrafter:
         self._forget_plan()
         self.policy.observe(round_.positions, round_.verify_ms)
 
+    def after(self, node: Node) -> tuple[list[Branch], int]:
+        """What may follow a drafted node: its places go on; past their end, places like the draft's own end do."""
+        branches = self.evidence.branches(node.members, node.segment)
+        if branches or node.reach < EXTENSION_REACH or self._limit <= node.depth:
+            return branches, node.segment
+        context = self._context.followed_by(node.path())
+        return self.evidence.branches(self._places(context, self._limit - node.depth, extending=True), 0), 0
+
+    def alone(self, place: Continuation, taken: int) -> Iterator[tuple[int, float]]:
+        """What follows where only one place is left."""
+        return self.evidence.alone(place, taken)
+
+    def forbidden(self, token: int) -> bool:
+        """Ids that the model does not have."""
+        return 0 < self._vocab_size <= token
+
+    def _places(self, context: Context, limit: int, extending: bool = False) -> list[Continuation]:
+        found: list[Continuation] = []
+        for proposer in self.proposers:
+            if not (extending and proposer is self._realign):
+                found += proposer.propose(context, limit)
+        return found
+
     def _judge(self, committed: Sequence[int]) -> None:
         """Holds what was planned, drafted or not, against what came."""
         branches = self._branches
-        nodes = [node for node in self._plan if node.parent is None]
+        options = [node for node in self._plan if node.parent is None]
         followed: Node | None = None
-        expected = nodes[0] if nodes else None
         for token in committed:
             if branches:
                 self.evidence.observe(branches, token)
-            node = next((node for node in nodes if node.token == token), None)
+            node = next((node for node in options if node.token == token), None)
             if node is None:
                 break
-            followed, branches, nodes = node, node.branches, node.children
-            expected = nodes[0] if nodes else None
+            followed = node
+            options = self._children(node)
+            branches = self.evidence.branches(node.members, node.segment)
         else:
             if followed is not None and self._realign is not None:
                 self._realign.follow(followed.lead, followed.segment, failed=False)
             return
-        if expected is not None and self._realign is not None:
-            self._realign.follow(expected.lead, expected.segment - 1, failed=True)
+        if options and self._realign is not None:
+            self._realign.follow(options[0].lead, options[0].segment - 1, failed=True)
 
-    def _continuations(self, context: Context, limit: int) -> list:
-        return [place for proposer in self.proposers for place in proposer.propose(context, limit)]
-
-    def _expand(self, node: Node) -> tuple[list[Branch], int]:
-        """What may follow a drafted node: its places go on, or, past their end, places like the draft's own end."""
-        branches = self.evidence.branches(node.members, node.segment)
-        if branches or node.reach < EXTENSION_REACH:
-            return branches, node.segment
-        context = self._context.followed_by(node.path())
-        found = [
-            place
-            for proposer in self.proposers
-            if proposer is not self._realign
-            for place in proposer.propose(context, self._limit - node.depth)
-        ]
-        return self.evidence.branches(found, 0), 0
-
-    def _is_forbidden(self, token: int) -> bool:
-        return 0 < self._vocab_size <= token
+    def _children(self, node: Node) -> list[Node]:
+        if self.policy.width > 1:
+            return node.children or []
+        return self._plan[node.index + 1 : node.index + 2]
 
     def _forget_plan(self) -> None:
         self._branches: list[Branch] = []

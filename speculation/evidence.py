@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ WEIGHT_COUNT = _CHOICES_AT + CHOICES
 _BUCKET = [sum(length > edge for edge in LENGTH_EDGES) * SHARES for length in range(_LONGEST)]
 _VOTE = [3.0 ** min(length, 12) for length in range(_LONGEST)]  # a longer match has three times the say
 
+LEAST_ERROR = 0.02  # smaller ones teach nothing
 RATE = 0.02  # how far one observed token moves a weight
 BIAS_RATE = 0.15  # and its source's bias
 BIAS_DECAY = 0.995
@@ -66,13 +68,27 @@ STEEPEST = 4.0  # bounds of a bias
 
 
 class Branch(NamedTuple):
-    """One possible next token: its probability, the places that suggest it and the weights that made its score."""
+    """One possible next token: its probability, the places that suggest it and what its score was made of."""
 
     probability: float
     token: int
-    members: list[Continuation]
-    cells: list[int]
-    share: float
+    members: Sequence[Continuation]
+    share: float  # of its first source's vote
+    tallies: dict[int, list[Any]]  # kind -> [longest match, places, whether one is the newest, vote, bucket]
+    choices: int  # branches there were
+    deep: bool
+
+    def cells(self) -> list[int]:
+        """The weights whose sum is the score."""
+        cells = [_CHOICES_AT + min(self.choices, CHOICES) - 1]
+        for kind, (_, count, newest, _, bucket) in self.tallies.items():
+            base = kind * _CELLS
+            cells += (base + bucket, base + _COUNT_AT + COUNT_BUCKET[min(count, 5)], base + _BIAS_AT)
+            if newest:
+                cells.append(base + _NEWEST_AT)
+            if self.deep:
+                cells.append(base + _DEEP_AT)
+        return cells
 
 
 class Evidence:
@@ -83,87 +99,142 @@ class Evidence:
         self.weights = list(weights) if weights is not None else fitted_weights()
         self._learn = learn
 
-    def branches(self, continuations: Sequence[Continuation], depth: int) -> list[Branch]:
-        """The possible tokens at ``depth`` of a draft that all ``continuations`` agree on so far, likeliest first."""
-        found: dict[int, tuple[dict[int, list[Any]], list[Continuation]]] = {}
+    def branches(self, places: Sequence[Continuation], depth: int) -> list[Branch]:
+        """The possible tokens at ``depth`` of a draft that all ``places`` agree on so far, likeliest first."""
+        if len(places) == 1:
+            return self._only_branch(places, depth)
+        found: dict[int, dict[int, list[Any]]] = {}
+        members: dict[int, list[Continuation]] = {}
         votes: dict[int, float] = {}
-        for place in continuations:
+        for place in places:
             kind, length, tokens, start, newest = place
-            at = start + depth
-            if at >= len(tokens):
+            start += depth
+            if start >= len(tokens):
                 continue
-            token = tokens[at]
+            token = tokens[start]
             if token < 0:
                 continue
             length += depth
-            if length >= _LONGEST:
-                length = _LONGEST - 1
-            vote = _VOTE[length]
-            votes[kind] = votes.get(kind, 0.0) + vote
-            entry = found.get(token)
-            if entry is None:
-                found[token] = ({kind: [length, 1, newest, vote]}, [place])
-                continue
-            entry[1].append(place)
-            tally = entry[0].get(kind)
-            if tally is None:
-                entry[0][kind] = [length, 1, newest, vote]
+            vote = _VOTE[length] if length < _LONGEST else _VOTE[-1]
+            if kind in votes:
+                votes[kind] += vote
             else:
-                if length > tally[0]:
-                    tally[0] = length
-                tally[1] += 1
-                tally[2] = tally[2] or newest
-                tally[3] += vote
-        return self._scored(found, votes, depth) if found else []
+                votes[kind] = vote
+            if token not in found:
+                found[token] = {kind: [length, 1, newest, vote, 0]}
+                members[token] = [place]
+                continue
+            members[token].append(place)
+            tallies = found[token]
+            if kind not in tallies:
+                tallies[kind] = [length, 1, newest, vote, 0]
+                continue
+            tally = tallies[kind]
+            if length > tally[0]:
+                tally[0] = length
+            tally[1] += 1
+            tally[3] += vote
+            if newest:
+                tally[2] = True
+        return self._scored(found, members, votes, depth > 0) if found else []
 
     def _scored(
         self,
-        found: dict[int, tuple[dict[int, list[Any]], list[Continuation]]],
+        found: dict[int, dict[int, list[Any]]],
+        members: dict[int, list[Continuation]],
         votes: dict[int, float],
-        depth: int,
+        deep: bool,
     ) -> list[Branch]:
         weights = self.weights
-        choices = _CHOICES_AT + min(len(found), CHOICES) - 1
+        choices = len(found)
+        start = weights[_CHOICES_AT + (choices if choices < CHOICES else CHOICES) - 1]
         total = 1.0  # "none of them"
         scored = []
-        for token, (tallies, members) in found.items():
-            cells = [choices]
-            for kind, (length, count, newest, vote) in tallies.items():
+        for token, tallies in found.items():
+            score = start
+            share = 0.0
+            for kind, tally in tallies.items():
+                length, count, newest, vote, _ = tally
                 base = kind * _CELLS
                 share = vote / votes[kind]
-                cells.append(base + _BUCKET[length] + int(share * 4.999))
-                cells.append(base + _COUNT_AT + (COUNT_BUCKET[count] if count < 5 else 3))
-                cells.append(base + _BIAS_AT)
+                bucket = (_BUCKET[length] if length < _LONGEST else _BUCKET[-1]) + int(share * 4.999)
+                tally[4] = bucket
+                score += (
+                    weights[base + bucket]
+                    + weights[base + _COUNT_AT + (COUNT_BUCKET[count] if count < 5 else 3)]
+                    + weights[base + _BIAS_AT]
+                )
                 if newest:
-                    cells.append(base + _NEWEST_AT)
-                if depth:
-                    cells.append(base + _DEEP_AT)
-            score = 0.0
-            for cell in cells:
-                score += weights[cell]
+                    score += weights[base + _NEWEST_AT]
+                if deep:
+                    score += weights[base + _DEEP_AT]
             odds = math.exp(score if score < 30 else 30)
             total += odds
-            scored.append((odds, token, members, cells, share))
-        if len(scored) > 1:
-            scored.sort(key=lambda branch: -branch[0])
-        return [Branch(odds / total, *rest) for odds, *rest in scored]
+            scored.append((odds, token, share, tallies))
+        if choices > 1:
+            scored.sort(key=_odds, reverse=True)
+        return [
+            Branch(odds / total, token, members[token], share, tallies, choices, deep)
+            for odds, token, share, tallies in scored
+        ]
+
+    def _only_branch(self, places: Sequence[Continuation], depth: int) -> list[Branch]:
+        """The same for a single place, as most of a draft is."""
+        kind, length, tokens, start, newest = places[0]
+        start += depth
+        if start >= len(tokens) or tokens[start] < 0:
+            return []
+        length += depth
+        bucket = (_BUCKET[length] if length < _LONGEST else _BUCKET[-1]) + SHARES - 1
+        weights, base = self.weights, kind * _CELLS
+        score = weights[_CHOICES_AT] + weights[base + bucket] + weights[base + _COUNT_AT] + weights[base + _BIAS_AT]
+        if newest:
+            score += weights[base + _NEWEST_AT]
+        if depth:
+            score += weights[base + _DEEP_AT]
+        probability = 1 / (1 + math.exp(-score)) if score > -30 else 0.0
+        tallies = {kind: [length, 1, newest, 1.0, bucket]}
+        return [Branch(probability, tokens[start], places, 1.0, tallies, 1, depth > 0)]
+
+    def alone(self, place: Continuation, depth: int) -> Iterator[tuple[int, float]]:
+        """Tokens from ``depth`` (> 0) on and their probabilities, where ``place`` is the only one left."""
+        kind, length, tokens, start, newest = place
+        weights, base = self.weights, kind * _CELLS
+        known = weights[_CHOICES_AT] + weights[base + _COUNT_AT] + weights[base + _BIAS_AT] + weights[base + _DEEP_AT]
+        if newest:
+            known += weights[base + _NEWEST_AT]
+        last, probability = -1, 0.0
+        length += depth
+        for token in tokens[start + depth :]:
+            if token < 0:
+                return
+            bucket = _BUCKET[length] if length < _LONGEST else _BUCKET[-1]
+            if bucket != last:
+                score = known + weights[base + bucket + SHARES - 1]
+                probability = 1 / (1 + math.exp(-score)) if score > -30 else 0.0
+                last = bucket
+            yield token, probability
+            length += 1
 
     def observe(self, branches: Sequence[Branch], token: int) -> None:
         """``token`` is what came where these branches were possible."""
         if not self._learn:
             return
         weights = self.weights
-        for probability, suggested, _, cells, _ in branches:
-            error = (suggested == token) - probability
-            if -0.01 < error < 0.01:
+        for branch in branches:
+            error = (branch.token == token) - branch.probability
+            if -LEAST_ERROR < error < LEAST_ERROR:
                 continue
             step = RATE * error
-            for cell in cells:
+            for cell in branch.cells():
                 if cell < _CHOICES_AT and cell % _CELLS == _BIAS_AT:
                     bias = weights[cell] * BIAS_DECAY + BIAS_RATE * error
                     weights[cell] = min(max(bias, -STEEPEST), STEEPEST)
                 else:
                     weights[cell] += step
+
+
+_odds = itemgetter(0)
 
 
 def fitted_weights() -> list[float]:

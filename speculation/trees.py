@@ -1,34 +1,48 @@
 """Draft trees: the likeliest nodes first, whatever branch they are on; a chain is a tree of width one.
 
-The nodes are grown best-first by the probability that a pass reaches and accepts them, so the first n of them are
-the n with the greatest expected number of accepted tokens (as in OPT-Tree, Wang et al. 2024).
+The nodes are grown best-first by the probability that a pass reaches and accepts them, so the first n of them
+are the n with the greatest expected number of accepted tokens (as in OPT-Tree, Wang et al. 2024).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain as chain_of
+from operator import itemgetter
+from typing import Protocol
 
 from speculation.draft import Draft, Origin
 from speculation.evidence import SOURCE_OF, Branch
 from speculation.proposers.base import Continuation
 
 
-@dataclass(slots=True, eq=False)
 class Node:
     """One drafted token."""
 
-    token: int
-    reach: float  # probability that this node is accepted, with all before it
-    parent: Node | None
-    depth: int  # 1 for the first drafted token
-    segment: int  # tokens taken so far from the places in `members`
-    members: Sequence[Continuation]
-    share: float
-    branches: list[Branch] = field(default_factory=list)  # what may follow; filled when the node is chosen
-    children: list[Node] = field(default_factory=list)  # those that were chosen
-    index: int = -1
+    __slots__ = ("children", "depth", "index", "members", "parent", "reach", "segment", "share", "token")
+
+    def __init__(
+        self,
+        token: int,
+        reach: float,
+        parent: Node | None,
+        depth: int,
+        segment: int,
+        members: Sequence[Continuation],
+        share: float,
+        index: int = -1,
+    ) -> None:
+        self.token = token
+        self.reach = reach  # probability that this node is accepted, with all before it
+        self.parent = parent
+        self.depth = depth  # 1 for the first drafted token
+        self.segment = segment  # tokens taken so far from the places in `members`
+        self.members = members
+        self.share = share
+        self.index = index  # in the order of growth
+        self.children: list[Node] | None = None  # those that were grown, likeliest first
 
     def path(self) -> list[int]:
         """The drafted tokens down to this one."""
@@ -42,31 +56,65 @@ class Node:
     @property
     def lead(self) -> Continuation:
         """The place with the longest match."""
-        return max(self.members, key=lambda place: place.length)
+        members = self.members
+        return members[0] if len(members) == 1 else max(members, key=_length)
 
     def origin(self) -> Origin:
         """The evidence, as telemetry wants it."""
         lead = self.lead
-        return Origin(SOURCE_OF[lead.kind], lead.length + self.segment - 1, self.share)
+        return _origin(SOURCE_OF[lead.kind], lead.length + self.segment - 1, round(self.share, 2))
 
 
-# what may follow a node, and how many tokens were taken from the places of those branches
-Expand = Callable[[Node], tuple[list[Branch], int]]
+_length = itemgetter(1)
+_origin = lru_cache(maxsize=4096)(Origin)
 
 
-def grow(
-    branches: list[Branch],
-    expand: Expand,
-    *,
-    depth: int,
-    most: int,
-    width: int = 1,
-    least_reach: float = 0.0,
-    forbidden: Callable[[int], bool] = lambda _: False,
+class Growth(Protocol):
+    """What a draft is grown from."""
+
+    def after(self, node: Node) -> tuple[list[Branch], int]:
+        """What may follow a node, and how many tokens were taken already from the places of those branches."""
+
+    def alone(self, place: Continuation, taken: int) -> Iterator[tuple[int, float]]:
+        """Tokens and their probabilities where only one place is left to follow."""
+
+    def forbidden(self, token: int) -> bool:
+        """Whether a token may not be drafted."""
+
+
+def grow_chain(
+    branches: list[Branch], growth: Growth, *, depth: int, most: int, least_reach: float = 0.0
+) -> list[Node]:
+    """The likeliest chain: at most ``most`` nodes and ``depth`` deep, as long as it is reached at all."""
+    chain: list[Node] = []
+    most = min(most, depth)
+    reach, segment, parent = 1.0, 0, None
+    while branches and len(chain) < most:
+        _, token, members, share = branches[0][:4]
+        segment += 1
+        steps = iter(((token, branches[0].probability),))
+        if len(members) == 1:
+            steps = chain_of(steps, growth.alone(members[0], segment))
+        for token, probability in steps:
+            reach *= probability
+            if reach < least_reach or growth.forbidden(token) or len(chain) == most:
+                return chain
+            parent = Node(token, reach, parent, len(chain) + 1, segment, members, share, len(chain))
+            chain.append(parent)
+            segment += 1
+        if parent is None:
+            break
+        branches, segment = growth.after(parent)
+    return chain
+
+
+def grow_tree(
+    branches: list[Branch], growth: Growth, *, depth: int, most: int, width: int, least_reach: float = 0.0
 ) -> list[Node]:
     """At most ``most`` nodes, at most ``depth`` deep, by falling reach; parents precede their children.
 
-    ``width``: branches followed at each node. Nodes that are reached with less than ``least_reach`` are left out.
+    ``width``: branches followed at each node. Nodes that are reached with less than ``least_reach`` are left
+    out.
     """
     chosen: list[Node] = []
     heap: list[tuple[float, int, Node]] = []
@@ -76,11 +124,11 @@ def grow(
         nonlocal pushed
         reach, level = (parent.reach, parent.depth + 1) if parent else (1.0, 1)
         for option in options[:width]:
-            share_of_reach = reach * option.probability
-            if share_of_reach < least_reach or forbidden(option.token):
+            reached = reach * option.probability
+            if reached < least_reach or growth.forbidden(option.token):
                 continue
-            node = Node(option.token, share_of_reach, parent, level, segment, option.members, option.share)
-            heapq.heappush(heap, (-share_of_reach, pushed, node))
+            node = Node(option.token, reached, parent, level, segment, option.members, option.share)
+            heapq.heappush(heap, (-reached, pushed, node))
             pushed += 1
 
     push(branches, None, 1)
@@ -89,10 +137,10 @@ def grow(
         node.index = len(chosen)
         chosen.append(node)
         if node.parent is not None:
-            node.parent.children.append(node)
+            node.parent.children = [*(node.parent.children or ()), node]
         if node.depth < depth:
-            node.branches, taken = expand(node)
-            push(node.branches, node, taken + 1)
+            options, taken = growth.after(node)
+            push(options, node, taken + 1)
     return chosen
 
 
@@ -101,11 +149,7 @@ def as_draft(nodes: Sequence[Node]) -> Draft:
     if not nodes:
         return Draft()
     count = len(nodes)
-    first = [node for node in nodes if node.parent is None]
-    chain, node = [], first[0]
-    while node is not None:
-        chain.append(node)
-        node = next((child for child in node.children if child.index < count), None)
+    chain = best_chain(nodes)
     if len(chain) == count:
         origins = [node.origin() for node in chain]
         return Draft([node.token for node in chain], origins[0], None, origins)
@@ -115,3 +159,14 @@ def as_draft(nodes: Sequence[Node]) -> Draft:
     origins = [node.origin() for node in ordered]
     parents = [place[node.parent.index] if node.parent else -1 for node in ordered]
     return Draft([node.token for node in ordered], origins[0], parents, origins)
+
+
+def best_chain(nodes: Sequence[Node]) -> list[Node]:
+    """From the likeliest first token, always the likeliest child: the first grown of each."""
+    chain: list[Node] = []
+    last: Node | None = None
+    for node in nodes:
+        if node.parent is last:
+            chain.append(node)
+            last = node
+    return chain

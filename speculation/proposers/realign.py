@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speculation.draft import DraftRequest
-from speculation.evidence import KIND, KINDS
+from speculation.evidence import FAMILIES, KIND, KINDS
 from speculation.proposers.base import BREAK, TAIL, Context, Continuation
 
 WINDOW = 48  # tokens looked through for the new token
@@ -54,7 +54,7 @@ class RealignProposer:
 
     def follow(self, place: Continuation, depth: int, failed: bool) -> None:
         """``depth`` tokens after ``place`` were right, the next one was not (``failed``) or is yet to come."""
-        family = family_of(place.kind)
+        family = FAMILY_OF[place.kind]
         if depth or family == "deleted":
             synced = 0 if failed else place.length + depth
             self._alignments[family] = Alignment(place.tokens, place.start + depth, synced)
@@ -74,11 +74,13 @@ class RealignProposer:
         return found
 
 
-def family_of(kind: int) -> str:
+def _family(name: str) -> str:
     """How a source is re-aligned with: all indexes are alike."""
-    name = KINDS[kind]
     first, _, rest = name.partition("-")
-    return _FAMILY.get(first) or (rest if rest in ("request", "deleted") else "indexed")
+    return _FAMILY.get(first) or (rest if rest in FAMILIES else "indexed")
+
+
+FAMILY_OF = tuple(map(_family, KINDS))
 
 
 def _next_occurrences(context: list[int], tokens: Sequence[int], at: int, family: str) -> list[Continuation]:
