@@ -1,0 +1,72 @@
+"""Text ids have exact bytes, and nothing a user writes is read as a marker."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speculation.tokenizer import Tokenizer, TokenizerError
+from tests.conftest import QWEN_MARKERS, tokenizer_definition
+
+TOKENIZER = Tokenizer(tokenizer_definition())
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
+def test_text_survives_encoding_and_decoding(text):
+    ids = TOKENIZER.encode(text)
+    assert TOKENIZER.decode(ids) == text
+    assert b"".join(TOKENIZER.bytes_of(i) for i in ids) == text.encode()
+
+
+@given(st.lists(st.sampled_from([*QWEN_MARKERS, "<|fim_", "prefix|>", " ", "x", "\n"]), max_size=12))
+def test_no_text_is_read_as_a_marker(parts):
+    text = "".join(parts)
+    ids = TOKENIZER.encode(text)
+    assert not set(ids) & TOKENIZER.added_ids and TOKENIZER.decode(ids) == text
+
+
+def test_markers_are_found_by_exact_name_only():
+    assert all(isinstance(TOKENIZER.marker(m), int) for m in QWEN_MARKERS)
+    assert TOKENIZER.marker("<|fim_prefix") is None and TOKENIZER.marker("<fim_prefix>") is None
+
+
+@pytest.mark.parametrize("typed", [b"re", b" ", b"def ", b"\xc3", b"self.na", b"zzzzzzzz"])
+def test_ids_consistent_with_typed_bytes_are_all_and_only_those(typed):
+    found = set(TOKENIZER.ids_consistent_with(typed))
+    wanted = {
+        i
+        for i in range(TOKENIZER.vocab_size)
+        if i not in TOKENIZER.added_ids
+        and (piece := TOKENIZER.bytes_of(i))
+        and (piece.startswith(typed) or typed.startswith(piece))
+    }
+    assert found == wanted
+
+
+def test_a_damaged_definition_is_one_clear_error(tmp_path):
+    for content in ("", "{", "[]", json.dumps({"model": {}}), '{"model": {"type": "Nonsense"}}'):
+        with pytest.raises(TokenizerError):
+            Tokenizer(content)
+    with pytest.raises(TokenizerError, match="cannot read"):
+        Tokenizer.from_file(tmp_path / "missing.json")
+
+
+def test_a_sentence_piece_tokenizer_puts_no_space_before_the_text():
+    definition = json.loads(tokenizer_definition(()))
+    vocabulary = {"▁": 0, "a": 1, "▁a": 2, "<0x0A>": 3, "b": 4, **{f"<0x{n:02X}>": n + 5 for n in range(256) if n != 10}}
+    definition["model"] = {"type": "BPE", "vocab": vocabulary, "merges": [["▁", "a"]], "byte_fallback": True}
+    definition["pre_tokenizer"] = None
+    definition["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        ],
+    }
+    definition["decoder"] = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
+    tokenizer = Tokenizer(json.dumps(definition))
+    assert tokenizer.encode("a a") == [1, 2]
+    assert tokenizer.decode(tokenizer.encode("a\na b")) == "a\na b"
