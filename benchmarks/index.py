@@ -124,7 +124,8 @@ def build(base: Path, files: list[list[int]], limit: int) -> Figures:
     mapped.mmap(str(base / "plain"))
     trie = gram_trie.GramTrie(base / "one")
     rng = random.Random(1)
-    keys = [gram_trie.gram_key(flat[at : at + 4]) for at in rng.sample(range(len(flat) - 4), 20_000)]
+    grams = (flat[at : at + gram_trie.GRAM] for at in rng.sample(range(len(flat) - gram_trie.GRAM), 20_000))
+    keys = [gram_trie.gram_key(gram) for gram in grams if gram_trie.SEPARATOR not in gram]
     on_disk = sum((base / "one" / part).stat().st_size for part in segment.PARTS)
     return {
         "tokens": count,

@@ -113,9 +113,17 @@ def _build(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     with contextlib.suppress(AttributeError, OSError):
         os.nice(19)
-    parent = multiprocessing.parent_process()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     builder = IndexBuilder(directory, workspace, load_encode())
     try:
-        builder.run(paths, cancelled=lambda: parent is not None and not parent.is_alive())
+        builder.run(paths)
     except IndexBusyError:
         sys.exit(BUSY)
+
+
+def _end_with_parent() -> None:
+    """An editor that was killed leaves nothing working behind its back."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

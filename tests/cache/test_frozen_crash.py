@@ -19,7 +19,7 @@ from cache.workspace import Workspace
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree")  # whatever changes files
-FILES = 6
+FILES = 4
 
 
 def encode(text: str) -> list[int]:
@@ -72,6 +72,7 @@ def build_and_die(base: Path, step: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow
 def test_killed_at_every_step_the_index_is_usable_and_the_next_build_completes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
