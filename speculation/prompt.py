@@ -22,6 +22,7 @@ WINDOW_STEP = 32  # lines
 CHARACTERS_PER_TOKEN = 12  # more than code ever has on average: bounds what is tokenised at all
 SUFFIX_SHARE = 0.25  # of the budget for document text; what one side does not need the other gets
 CONTEXT_SHARE = 0.25  # of the whole budget, for other files
+MIDDLE_STEP = 128  # tokens: room for the middle grows in steps, so that typing moves neither prefix nor suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ def build_prompt(request: CompletionRequest, tokenizer: Tokenizer, markers: Mark
     anchor_line, prefix_text, middle_text, suffix_text = _split(request, text, offset)
 
     middle, required = _forced_middle(tokenizer, middle_text, request.forced_ids)
-    left = max(32, budget - 16 - len(middle))  # 16: markers and start token
+    step = min(MIDDLE_STEP, budget // 4)
+    left = max(32, budget - 16 - -(-max(1, len(middle)) // step) * step)  # 16: markers and start token
     middle = middle[-(budget - 16 - 32) :]
     context = _context(request, tokenizer, markers, int(left * CONTEXT_SHARE))
     left -= len(context)
