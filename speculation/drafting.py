@@ -77,9 +77,9 @@ class WorkspaceDrafter:
         context = self._context.followed_by(node.path())
         return self.evidence.branches(self._places(context, self._limit - node.depth, extending=True), 0), 0
 
-    def alone(self, place: Continuation, taken: int) -> Iterator[tuple[int, float]]:
-        """What follows where only one place is left."""
-        return self.evidence.alone(place, taken)
+    def agreed(self, places: Sequence[Continuation], taken: int) -> Iterator[tuple[int, float]]:
+        """What follows as long as all places agree."""
+        return self.evidence.agreed(places, taken)
 
     def forbidden(self, token: int) -> bool:
         """Ids that the model does not have."""

@@ -60,6 +60,7 @@ WEIGHT_COUNT = _CHOICES_AT + CHOICES
 _BUCKET = [sum(length > edge for edge in LENGTH_EDGES) * SHARES for length in range(_LONGEST)]
 _VOTE = [3.0 ** min(length, 12) for length in range(_LONGEST)]  # a longer match has three times the say
 
+RUN = 48  # tokens looked ahead where all places agree
 LEAST_ERROR = 0.02  # smaller ones teach nothing
 RATE = 0.02  # how far one observed token moves a weight
 BIAS_RATE = 0.15  # and its source's bias
@@ -196,25 +197,35 @@ class Evidence:
         tallies = {kind: [length, 1, newest, 1.0, bucket]}
         return [Branch(probability, tokens[start], places, 1.0, tallies, 1, depth > 0)]
 
-    def alone(self, place: Continuation, depth: int) -> Iterator[tuple[int, float]]:
-        """Tokens from ``depth`` (> 0) on and their probabilities, where ``place`` is the only one left."""
-        kind, length, tokens, start, newest = place
-        weights, base = self.weights, kind * _CELLS
-        known = weights[_CHOICES_AT] + weights[base + _COUNT_AT] + weights[base + _BIAS_AT] + weights[base + _DEEP_AT]
-        if newest:
-            known += weights[base + _NEWEST_AT]
-        last, probability = -1, 0.0
-        length += depth
-        for token in tokens[start + depth :]:
+    def agreed(self, places: Sequence[Continuation], depth: int) -> Iterator[tuple[int, float]]:
+        """Tokens from ``depth`` (> 0) on and their probabilities, as long as all ``places`` agree on them."""
+        tallies: dict[int, list[Any]] = {}
+        for kind, length, _, _, newest in places:
+            tally = tallies.get(kind)
+            if tally is None:
+                tallies[kind] = [length, 1, newest]
+            else:
+                tally[0] = max(tally[0], length)
+                tally[1] += 1
+                tally[2] = tally[2] or newest
+        weights = self.weights
+        known = weights[_CHOICES_AT]
+        rows = []
+        for kind, (length, count, newest) in tallies.items():
+            base = kind * _CELLS
+            known += weights[base + _COUNT_AT + COUNT_BUCKET[min(count, 5)]]
+            known += weights[base + _BIAS_AT] + weights[base + _DEEP_AT]
+            if newest:
+                known += weights[base + _NEWEST_AT]
+            rows.append((base + SHARES - 1, length))
+        for token in _common_start([p.tokens[p.start + depth : p.start + depth + RUN] for p in places]):
             if token < 0:
                 return
-            bucket = _BUCKET[length] if length < _LONGEST else _BUCKET[-1]
-            if bucket != last:
-                score = known + weights[base + bucket + SHARES - 1]
-                probability = 1 / (1 + math.exp(-score)) if score > -30 else 0.0
-                last = bucket
-            yield token, probability
-            length += 1
+            score = known
+            for row, length in rows:
+                score += weights[row + _BUCKET[min(length + depth, _LONGEST - 1)]]
+            yield token, 1 / (1 + math.exp(-score)) if score > -30 else 0.0
+            depth += 1
 
     def observe(self, branches: Sequence[Branch], token: int) -> None:
         """``token`` is what came where these branches were possible."""
@@ -235,6 +246,19 @@ class Evidence:
 
 
 _odds = itemgetter(0)
+
+
+def _common_start(sequences: list[Sequence[int]]) -> Sequence[int]:
+    """What all sequences begin with: that of the least and the greatest of them."""
+    if len(sequences) == 1:
+        return sequences[0]
+    low, high = min(sequences), max(sequences)
+    if low == high:
+        return low
+    for n, token in enumerate(low):
+        if high[n] != token:
+            return low[:n]
+    return low
 
 
 def fitted_weights() -> list[float]:

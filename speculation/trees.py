@@ -75,8 +75,8 @@ class Growth(Protocol):
     def after(self, node: Node) -> tuple[list[Branch], int]:
         """What may follow a node, and how many tokens were taken already from the places of those branches."""
 
-    def alone(self, place: Continuation, taken: int) -> Iterator[tuple[int, float]]:
-        """Tokens and their probabilities where only one place is left to follow."""
+    def agreed(self, places: Sequence[Continuation], taken: int) -> Iterator[tuple[int, float]]:
+        """Tokens and their probabilities as long as all places agree."""
 
     def forbidden(self, token: int) -> bool:
         """Whether a token may not be drafted."""
@@ -92,9 +92,7 @@ def grow_chain(
     while branches and len(chain) < most:
         _, token, members, share = branches[0][:4]
         segment += 1
-        steps = iter(((token, branches[0].probability),))
-        if len(members) == 1:
-            steps = chain_of(steps, growth.alone(members[0], segment))
+        steps = chain_of(((token, branches[0].probability),), growth.agreed(members, segment))
         for token, probability in steps:
             reach *= probability
             if reach < least_reach or growth.forbidden(token) or len(chain) == most:
