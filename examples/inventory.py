@@ -38,7 +38,7 @@ class Inventory:
 
     def total_value(self) -> float:
         """The value of everything in stock."""
-        return 
+        return
 
 
 if __name__ == "__main__":

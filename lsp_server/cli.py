@@ -24,13 +24,17 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; returns its exit code (0 done, 2 bad input, 3 no model, 4 out of memory)."""
-    parser = argparse.ArgumentParser(prog="spec-complete", description="Inline code completion on your own machine.")
+    parser = argparse.ArgumentParser(
+        prog="spec-complete", description="Inline code completion on your own machine."
+    )
     parser.add_argument("--version", action="version", version=f"spec-complete {version()}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        subparser = subparsers.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
         if name == chosen:
             importlib.import_module(f"lsp_server.commands.{name}").configure(subparser)
     parsed = parser.parse_args(arguments)

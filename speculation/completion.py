@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
+from speculation.costs import CostTable
 from speculation.decoder import Decoder
 from speculation.draft import Drafter, DraftRequest, NoDrafter
 from speculation.families import Markers, markers_for
@@ -36,16 +37,22 @@ class Completer:
         tokenizer: Tokenizer,
         *,
         drafter: Drafter | None = None,
+        costs: CostTable | None = None,
         prompt_tokens: int | None = None,
         kv_bytes: int = KV_STORE_BYTES,
     ) -> None:
-        """``prompt_tokens``: budget of a prompt; by default it follows the device."""
+        """
+        Args:
+            costs: the verifier's measured t(m), shared with the drafter's policy.
+            prompt_tokens: budget of a prompt; by default it follows the device.
+        """
         capabilities = verifier.capabilities
         self.verifier = verifier
         self.tokenizer = tokenizer
         self.name = capabilities.engine
         self.model = capabilities.model
         self.markers: Markers = markers_for(tokenizer, capabilities.model)
+        self.costs = costs if costs is not None else CostTable.flat()
         self.drafter: Drafter = drafter if drafter is not None else NoDrafter()
         self.prompt_tokens = prompt_tokens or (
             PROMPT_TOKENS if capabilities.device == "cpu" else PROMPT_TOKENS_GPU
@@ -64,7 +71,9 @@ class Completer:
         drafter = self.drafter if speculate else NoDrafter()
         drafter.start(_draft_request(request, prompt, capabilities.vocab_size))
         metrics = CompletionMetrics(
-            prompt_tokens=len(prompt.tokens), anchor_line=prompt.anchor_line, context_tokens=len(prompt.context)
+            prompt_tokens=len(prompt.tokens),
+            anchor_line=prompt.anchor_line,
+            context_tokens=len(prompt.context),
         )
         metrics.tokenise_ms = (perf_counter() - started) * 1e3
         return Completion(self, prompt, request, sampling, max_tokens, drafter, metrics, started)
@@ -90,7 +99,9 @@ class Completion:
         self._completer = completer
         self._verifier = completer.verifier
         self._started = started
+        began = perf_counter()
         self._lease: Lease | None = completer.store.acquire(prompt.tokens, prompt.anchored)
+        metrics.prefill_ms = (perf_counter() - began) * 1e3
         self._prefilled = self._lease.reused
         metrics.reused_tokens = self._lease.reused
         metrics.new_tokens = len(prompt.tokens) - self._lease.reused

@@ -39,7 +39,9 @@ class Decoder:
         started = perf_counter()
         draft = self._draft()
         drafted = perf_counter()
-        logits = self._verifier.verify(self._slot, [self.end.last_token, *draft.tokens], _after_pending(draft))
+        logits = self._verifier.verify(
+            self._slot, [self.end.last_token, *draft.tokens], _after_pending(draft)
+        )
         verified = perf_counter()
         before = len(self.end.committed)
         path = accept(draft, logits, self.end)

@@ -89,7 +89,9 @@ class DraftRequest:
     middle: Sequence[int] = ()  # forced middle: the typed part of the cursor line(s)
     suffix: Sequence[int] = ()
     context: Sequence[int] = ()  # other files put into the prompt
-    document: str = ""  # the document's identity (a URI or a path), so that its own copy can be told from others
+    document: str = (
+        ""  # the document's identity (a URI or a path), so that its own copy can be told from others
+    )
     root: str = ""  # the workspace root, "" when there is none
     vocab_size: int = 0
     previous_answer: Sequence[int] = ()  # the rest of the last answer when the user typed part of it
@@ -101,10 +103,14 @@ class Round:
 
     draft: Draft
     accepted: Sequence[int]  # indices of the accepted draft nodes, root to leaf; may be empty
-    committed: Sequence[int]  # token ids committed in this round: the accepted ones and the one drawn after them
+    committed: Sequence[
+        int
+    ]  # token ids committed in this round: the accepted ones and the one drawn after them
     verify_ms: float = 0.0
     positions: int = 1  # positions in the verify pass: 1 + len(draft)
-    runners_up: Sequence[int] = field(default_factory=tuple)  # second-best token of each committed position's row
+    runners_up: Sequence[int] = field(
+        default_factory=tuple
+    )  # second-best token of each committed position's row
 
 
 class Drafter(Protocol):

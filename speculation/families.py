@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
 from speculation.tokenizer import Tokenizer
 
@@ -55,13 +55,19 @@ class Markers:
 def families() -> tuple[Family, ...]:
     """The table, in the order in which rows are tried."""
     rows = json.loads((files("speculation") / "families.json").read_text(encoding="utf-8"))["families"]
+    return tuple(_family(row) for row in rows)
+
+
+def _family(row: dict[str, Any]) -> Family:
     lists = ("stop", "required", "names")
-    return tuple(Family(**{k: tuple(v) if k in lists else v for k, v in row.items()}) for row in rows)
+    return Family(**{key: tuple(value) if key in lists else value for key, value in row.items()})
 
 
 def markers_for(tokenizer: Tokenizer, model_name: str = "") -> Markers:
     """The first family whose every marker is one id of this tokenizer; the last row fits any tokenizer."""
-    return next(found for family in families() if (found := _resolve(family, tokenizer, model_name)) is not None)
+    return next(
+        found for family in families() if (found := _resolve(family, tokenizer, model_name)) is not None
+    )
 
 
 def _resolve(family: Family, tokenizer: Tokenizer, model_name: str) -> Markers | None:
@@ -77,8 +83,9 @@ def _resolve(family: Family, tokenizer: Tokenizer, model_name: str) -> Markers |
     def marker(name: str | None) -> int | None:
         return tokenizer.marker(name) if name else None
 
-    ids = [marker(m) for m in (family.prefix, family.suffix, family.middle, family.repository, family.file)]
-    ends = {*ids, start, *(tokenizer.marker(name) for name in family.stop)}
+    prefix, suffix, middle = marker(family.prefix), marker(family.suffix), marker(family.middle)
+    repository, file = marker(family.repository), marker(family.file)
+    ends = {start, prefix, suffix, middle, repository, file, *(marker(name) for name in family.stop)}
     # other added tokens (chat roles, padding) are never text either
     end_ids = frozenset(i for i in ends if i is not None) | tokenizer.added_ids
-    return Markers(family, start, *ids, end_ids)
+    return Markers(family, start, prefix, suffix, middle, repository, file, end_ids)

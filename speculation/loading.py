@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cache.models import ModelFiles
     from speculation.completion import Completer
-    from speculation.draft import Drafter
+    from speculation.drafting import Stores
+    from speculation.tokenizer import Tokenizer
 
 Progress = Callable[[str, float], None]
 
@@ -52,9 +53,10 @@ def load_engine(
     engine: str = "auto",
     dtype: str = "auto",
     progress: Progress = lambda message, fraction: None,
-    drafter: Drafter | None = None,
+    root: str | None = None,
 ) -> Completer:
-    """A completer that is ready to work.
+    """A completer that is ready to work; it drafts from the request and, given ``root``, from that workspace's
+    frozen index. A server with stores of its own puts another drafter in its place.
 
     Raises:
         cache.models.ModelNotAvailable: the model is unknown, not pulled or damaged (exit code 3).
@@ -67,11 +69,34 @@ def load_engine(
     device = pick_device(device)
     files = find_model(model, device)
     progress(f"loading {files.name}", 0.1)
+    from cache.paths import cache_dir
     from speculation.completion import Completer
+    from speculation.costs import costs_of
+    from speculation.drafting import build_drafter
+    from speculation.policy import GainPolicy
     from speculation.tokenizer import Tokenizer
+    from speculation.verifier.base import VerifierError
     from speculation.verifier.choice import choose
 
     tokenizer = Tokenizer.from_file(files.tokenizer)
-    verifier = choose(device, engine, dtype, files)
+    try:
+        verifier = choose(device, engine, dtype, files)
+    except VerifierError as error:
+        raise LoadingError(str(error)) from error
+    progress("measuring", 0.9)
+    completer = Completer(verifier, tokenizer, costs=costs_of(verifier, cache_dir() / "costs"))
+    completer.drafter = build_drafter(_stores(tokenizer, root), GainPolicy(completer.costs))
     progress("ready", 1.0)
-    return Completer(verifier, tokenizer, drafter=drafter)
+    return completer
+
+
+def _stores(tokenizer: Tokenizer, root: str | None) -> Stores:
+    from cache.frozen_index import FrozenIndex, directory_for
+    from cache.paths import index_dir
+    from speculation.drafting import Stores
+
+    workspace = None
+    if root:
+        directory = directory_for(index_dir(), root, tokenizer.hash)
+        workspace = FrozenIndex(directory) if directory.is_dir() else None
+    return Stores(workspace=workspace, ends_line=lambda token: b"\n" in tokenizer.bytes_of(token))

@@ -22,7 +22,9 @@ WINDOW_STEP = 32  # lines
 CHARACTERS_PER_TOKEN = 12  # more than code ever has on average: bounds what is tokenised at all
 SUFFIX_SHARE = 0.25  # of the budget for document text; what one side does not need the other gets
 CONTEXT_SHARE = 0.25  # of the whole budget, for other files
-MIDDLE_STEP = 128  # tokens: room for the middle grows in steps, so that typing moves neither prefix nor suffix
+MIDDLE_STEP = (
+    128  # tokens: room for the middle grows in steps, so that typing moves neither prefix nor suffix
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,8 @@ def encode_head(tokenizer: Tokenizer, text: str, budget: int) -> tuple[int, ...]
 def encode_tail(tokenizer: Tokenizer, text: str, budget: int, lead: str = "") -> tuple[int, ...]:
     """The last at most ``budget`` tokens of a text, from a line number that is a multiple of `WINDOW_STEP`.
 
-    ``lead`` is put before the text. Where no such line is in reach the window begins at any line, and inside a line only if that line is too long.
+    ``lead`` is put before the text. Where no such line is in reach the window begins at any line, and inside a
+    line only if that line is too long.
     """
     if budget <= 0:
         return ()

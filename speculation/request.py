@@ -67,7 +67,9 @@ class CompletionMetrics:
     end_tokens: int = 0
     trimmed_tokens: int = 0
     healed_tokens: int = 0  # of the text tokens, those that only spell what was already typed
-    rejected_depth: dict[int, int] = field(default_factory=dict)  # accepted length of drafts that failed -> count
+    rejected_depth: dict[int, int] = field(
+        default_factory=dict
+    )  # accepted length of drafts that failed -> count
     drafted_by_source: dict[str, int] = field(default_factory=dict)
     accepted_by_source: dict[str, int] = field(default_factory=dict)
     # source -> match length -> [drafted, accepted] tokens: does longer agreement mean better drafts?
@@ -79,10 +81,16 @@ class CompletionMetrics:
 class Generation(Protocol):
     """A completion in the making. One step is one forward pass; between steps it can be dropped at no cost."""
 
-    text: str  # the completion so far, stop rules applied
-    token_ids: list[int]  # committed ids of `text` (without end and trimmed tokens)
     finish_reason: FinishReason | None  # None while it goes on
     metrics: CompletionMetrics
+
+    @property
+    def text(self) -> str:
+        """The completion so far, stop rules applied."""
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Committed ids of `text`, without end and trimmed tokens."""
 
     def step(self) -> bool:
         """Makes one forward pass (a prefill chunk or a round); False when there is nothing left to do."""

@@ -99,7 +99,9 @@ def distribution(
 
 def uniform(seed: int, position: int, stream: int = 0) -> float:
     """The uniform in [0, 1) of a position. ``stream`` separates independent uses at one position."""
-    bits = np.random.Philox(key=seed, counter=np.array([position, stream, 0, 0], dtype=np.uint64)).random_raw()
+    bits = np.random.Philox(
+        key=seed, counter=np.array([position, stream, 0, 0], dtype=np.uint64)
+    ).random_raw()
     return float(int(bits) >> 11) * 2.0**-53
 
 

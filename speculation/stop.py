@@ -9,7 +9,21 @@ from dataclasses import dataclass
 from speculation.request import FinishReason, StopMode
 
 # a line at the block's own indentation that begins like this still belongs to it
-CONTINUES_BLOCK = ("}", ")", "]", "else", "elif", "except", "finally", "catch", "case", "end", "until", "</", "*/")
+CONTINUES_BLOCK = (
+    "}",
+    ")",
+    "]",
+    "else",
+    "elif",
+    "except",
+    "finally",
+    "catch",
+    "case",
+    "end",
+    "until",
+    "</",
+    "*/",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +38,11 @@ class StopRules:
     """Collects the committed bytes and finds where the text ends."""
 
     def __init__(
-        self, mode: StopMode, end_ids: Collection[int], max_tokens: int, surroundings: Surroundings = Surroundings()
+        self,
+        mode: StopMode,
+        end_ids: Collection[int],
+        max_tokens: int,
+        surroundings: Surroundings = Surroundings(),
     ) -> None:
         """``max_tokens``: committed tokens at most, the end token included."""
         self._mode = mode
@@ -94,7 +112,9 @@ class StopRules:
         if not line.strip():
             return "block"
         indent = _indent(line)
-        closed = indent == self._indent and self._went_deeper and not line.lstrip().startswith(CONTINUES_BLOCK)
+        closed = (
+            indent == self._indent and self._went_deeper and not line.lstrip().startswith(CONTINUES_BLOCK)
+        )
         self._went_deeper |= indent > self._indent
         return "block" if closed or indent < self._indent else None
 

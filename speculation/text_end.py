@@ -8,7 +8,14 @@ from torch import Tensor
 
 from speculation.draft import Draft, Origin, fit
 from speculation.healing import Healing
-from speculation.sampling import SamplingParameters, context_tensor, distribution, draw, processed_logits, uniform
+from speculation.sampling import (
+    SamplingParameters,
+    context_tensor,
+    distribution,
+    draw,
+    processed_logits,
+    uniform,
+)
 from speculation.stop import StopRules
 from speculation.tokenizer import Tokenizer
 
@@ -53,7 +60,9 @@ class TextEnd:
     def draw(self, logits: Tensor) -> int:
         """The token the target model alone would commit here."""
         if self._sampling.temperature == 0:
-            return int(processed_logits(logits, self._sampling, self._context(), self._healing.allowed()).argmax())
+            return int(
+                processed_logits(logits, self._sampling, self._context(), self._healing.allowed()).argmax()
+            )
         return draw(self.distribution(logits), self.uniform(0))
 
     def commit(self, token: int) -> bool:

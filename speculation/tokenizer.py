@@ -43,7 +43,9 @@ class Tokenizer:
         except (ValueError, KeyError, TypeError) as error:
             raise TokenizerError(f"tokenizer.json is damaged ({error}); fetch the model again") from error
         except Exception as error:  # `tokenizers` raises bare Exception for a definition it cannot read
-            raise TokenizerError(f"tokenizer.json cannot be read by the tokenizers library: {error}") from error
+            raise TokenizerError(
+                f"tokenizer.json cannot be read by the tokenizers library: {error}"
+            ) from error
         self._decoder = json.dumps(data.get("decoder") or {})
         self.vocab_size = max([len(data["model"].get("vocab", ())), *(i + 1 for i in self._added.values())])
         self.hash = hashlib.sha256(definition.encode()).hexdigest()[:16]
@@ -113,9 +115,7 @@ class Tokenizer:
     def _ordered(self) -> tuple[list[bytes], list[int]]:
         """All text tokens ordered by their bytes, so that a prefix is a contiguous range."""
         pairs = sorted(
-            (piece, token)
-            for token, piece in enumerate(self._bytes)
-            if piece and token not in self.added_ids
+            (piece, token) for token, piece in enumerate(self._bytes) if piece and token not in self.added_ids
         )
         return [piece for piece, _ in pairs], [token for _, token in pairs]
 
@@ -138,7 +138,9 @@ class Tokenizer:
 def _drop_dummy_prefix(data: dict[str, Any]) -> None:
     """SentencePiece puts a space before every text; the middle of a file has none."""
     for part in (data.get("normalizer"), data.get("pre_tokenizer")):
-        for step in (part or {}).get("normalizers", (part or {}).get("pretokenizers", [part] if part else [])):
+        for step in (part or {}).get(
+            "normalizers", (part or {}).get("pretokenizers", [part] if part else [])
+        ):
             if step.get("type") == "Prepend":
                 step["prepend"] = ""
             if step.get("type") == "Metaspace":

@@ -34,9 +34,13 @@ class DeviceMemoryError(Exception):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("file", metavar="FILE", nargs="?", help="the file to complete in; - reads standard input")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="the file to complete in; - reads standard input"
+    )
     parser.add_argument("--at", metavar="LINE:COL", help="the cursor, counted from 1 as editors show it")
-    parser.add_argument("--batch", action="store_true", help="JSON lines in, JSON lines out; loads the model once")
+    parser.add_argument(
+        "--batch", action="store_true", help="JSON lines in, JSON lines out; loads the model once"
+    )
     parser.add_argument("--path", metavar="NAME", help="what the text of standard input is called")
     parser.add_argument("--root", metavar="DIR", type=Path, help="workspace whose index drafts come from")
     parser.add_argument("--model", metavar="NAME|PATH", help="default: the one for this device")
@@ -45,7 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default="auto", help="auto, float32 or bfloat16")
     parser.add_argument("--max-tokens", metavar="N", type=int, default=64)
     parser.add_argument("--anchor", metavar="LINE", type=int, help="the line where the forced middle begins")
-    parser.add_argument("--temperature", metavar="T", type=float, default=0.0, help="0: always the likeliest token")
+    parser.add_argument(
+        "--temperature", metavar="T", type=float, default=0.0, help="0: always the likeliest token"
+    )
     parser.add_argument("--top-k", metavar="K", type=int, default=0)
     parser.add_argument("--top-p", metavar="P", type=float, default=1.0)
     parser.add_argument("--min-p", metavar="P", type=float, default=0.0)
@@ -143,7 +149,9 @@ def _task(arguments: argparse.Namespace, options: dict[str, Any]) -> Task:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     offset = _offset(text, options["at"])
     anchor = options["anchor"]
-    if anchor is not None and not (isinstance(anchor, int) and 1 <= anchor <= text.count("\n", 0, offset) + 1):
+    if anchor is not None and not (
+        isinstance(anchor, int) and 1 <= anchor <= text.count("\n", 0, offset) + 1
+    ):
         raise InputError(f"--anchor {anchor}: the anchor line must be between 1 and the cursor's line")
     if not isinstance(options["max_tokens"], int) or options["max_tokens"] < 1:
         raise InputError(f"--max-tokens {options['max_tokens']}: must be a whole number above 0")
@@ -152,7 +160,10 @@ def _task(arguments: argparse.Namespace, options: dict[str, Any]) -> Task:
         raise InputError(f"--root {root}: no such directory")
     try:
         sampling = SamplingParameters(
-            *(options[name] for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"))
+            *(
+                options[name]
+                for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+            )
         )
     except (ValueError, TypeError) as error:
         raise InputError(str(error)) from error
@@ -211,9 +222,18 @@ def _load(arguments: argparse.Namespace) -> CompletionEngine:
             print(f"\r\033[K{message} …" if fraction < 1 else "\r\033[K", end="", file=sys.stderr, flush=True)
 
     try:
-        return load_engine(arguments.model, arguments.device, arguments.engine, arguments.dtype, progress)
+        return load_engine(
+            arguments.model,
+            arguments.device,
+            arguments.engine,
+            arguments.dtype,
+            progress,
+            str(arguments.root.resolve()) if arguments.root else None,
+        )
     except MemoryError as error:
-        raise DeviceMemoryError("out of memory while loading the model: choose a smaller one with --model") from error
+        raise DeviceMemoryError(
+            "out of memory while loading the model: choose a smaller one with --model"
+        ) from error
 
 
 def _answer(engine: CompletionEngine, task: Task) -> dict[str, Any]:
@@ -225,7 +245,9 @@ def _answer(engine: CompletionEngine, task: Task) -> dict[str, Any]:
         generation = engine.start(task.request)
         cut = _run(generation, started, task.deadline_ms)
     except (MemoryError, OutOfMemoryError) as error:
-        raise DeviceMemoryError(f"out of memory ({error}): choose a smaller model, or fewer tokens") from error
+        raise DeviceMemoryError(
+            f"out of memory ({error}): choose a smaller model, or fewer tokens"
+        ) from error
     text = generation.text if cut is None else cut
     reason = "deadline" if cut is not None else generation.finish_reason or "cancelled"
     record = request_record(

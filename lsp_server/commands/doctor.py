@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,7 @@ def _paths(report: Report) -> None:
 def _model(report: Report, arguments: argparse.Namespace) -> bool:
     from cache.models import ModelNotAvailable
     from speculation.loading import LoadingError, find_model, load_engine, pick_device
+    from speculation.verifier.choice import describe
 
     device = pick_device(arguments.device)
     try:
@@ -116,14 +117,17 @@ def _model(report: Report, arguments: argparse.Namespace) -> bool:
         report.sections["model"] = {"name": arguments.model, "ready": False}
         report.problem("there is no model to complete with", str(error))
         return False
-    report.sections["model"] = {"name": files.name, "directory": str(files.directory), "hash": files.hash[:16]}
+    report.sections["model"] = {
+        "name": files.name,
+        "directory": str(files.directory),
+        "hash": files.hash[:16],
+    }
     try:
         completer = load_engine(arguments.model, arguments.device, arguments.engine, arguments.dtype)
     except (LoadingError, OSError, RuntimeError, ValueError) as error:
         report.problem(f"the engine does not start: {error}", "try --engine eager, or fetch the model again")
         return False
-    capabilities = completer.verifier.capabilities
-    report.sections["engine"] = asdict(capabilities)
+    report.sections["engine"] = describe(completer.verifier)
     report.sections["model"]["fill in the middle"] = completer.markers.family.name
     _costs(report, completer)
     return True
@@ -134,13 +138,11 @@ def _costs(report: Report, completer: Any) -> None:
     from speculation.costs import profile
 
     table = profile(completer.verifier)
-    costs = {m: round(table(m), 2) for m in (1, 2, 4, 8, 16, 32, 64)}
-    report.sections["pass cost (ms by positions)"] = {str(m): ms for m, ms in costs.items()}
-    one = table(1)
-    moved = completer.verifier.capabilities.weight_bytes
-    report.sections["memory"] = {"achieved GB/s in a pass of one": round(moved / one / 1e6, 1)}
+    report.sections["pass cost (ms by positions)"] = {
+        str(m): round(table(m), 2) for m in (1, 2, 4, 8, 16, 32, 64)
+    }
     report.sections["break-even acceptance (by drafted tokens)"] = {
-        str(length): round(break_even_acceptance(table(length + 1) / one, length), 3)
+        str(length): round(break_even_acceptance(table(length + 1) / table(1), length), 3)
         for length in BREAK_EVEN_LENGTHS
     }
 

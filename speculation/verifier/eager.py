@@ -18,7 +18,12 @@ from torch import Tensor
 from speculation.verifier.base import Capabilities, VerifierError
 from speculation.verifier.nodes import ancestor_mask, check_nodes, check_path
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
 PREFILL_CHUNK = 128
 LEAST_WINDOW = 1024  # a sliding window this long is a context of its own
 
@@ -68,7 +73,11 @@ class EagerVerifier:
 
         logging.disable_progress_bar()
         model = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=DTYPES[dtype], local_files_only=True, trust_remote_code=False, use_safetensors=True
+            directory,
+            dtype=DTYPES[dtype],
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
         )
         return cls(model.to(device).eval(), name)
 
@@ -218,7 +227,9 @@ def _sliding_window(config: Any) -> int | None:
     """Positions after which some layer forgets; None when none does."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or []
-    slides = any("sliding" in kind for kind in kinds) if kinds else getattr(config, "use_sliding_window", True)
+    slides = (
+        any("sliding" in kind for kind in kinds) if kinds else getattr(config, "use_sliding_window", True)
+    )
     return int(window) if window is not None and slides else None
 
 

@@ -39,7 +39,9 @@ def check_path(path: Sequence[int], parents: Sequence[int]) -> None:
     before = -1
     for node in path:
         if not 0 <= node < len(parents) or parents[node] != before:
-            raise VerifierError(f"path {list(path)} does not lead through the last pass of {len(parents)} nodes")
+            raise VerifierError(
+                f"path {list(path)} does not lead through the last pass of {len(parents)} nodes"
+            )
         before = node
 
 

@@ -19,7 +19,9 @@ from tests.conftest import random_model, tokenizer_definition
 @pytest.fixture
 def small_engine(monkeypatch):
     """The command's own loading, with a small random model in the place of a pulled one."""
-    completer = Completer(EagerVerifier(random_model(), "tiny"), Tokenizer(tokenizer_definition()), prompt_tokens=200)
+    completer = Completer(
+        EagerVerifier(random_model(), "tiny"), Tokenizer(tokenizer_definition()), prompt_tokens=200
+    )
     monkeypatch.setattr("speculation.loading.load_engine", lambda *_, **__: completer)
     return completer
 
@@ -144,10 +146,21 @@ def test_out_of_memory_is_exit_code_4(tmp_path, capsys, monkeypatch, small_engin
     assert code == 4 and not out and "out of memory" in err and err.count("\n") == 1
 
 
-HOSTILE = ("cache", "speculation", "lsp_server", "torch.py", "transformers.py", "pygls.py", "json.py", "argparse.py")
+HOSTILE = (
+    "cache",
+    "speculation",
+    "lsp_server",
+    "torch.py",
+    "transformers.py",
+    "pygls.py",
+    "json.py",
+    "argparse.py",
+)
 
 
-@pytest.mark.parametrize("start", [[f"{sys.prefix}/bin/spec-complete"], [sys.executable, "-I", "-m", "lsp_server"]])
+@pytest.mark.parametrize(
+    "start", [[f"{sys.prefix}/bin/spec-complete"], [sys.executable, "-I", "-m", "lsp_server"]]
+)
 def test_a_workspace_is_never_imported_from(start, tmp_path):
     trap = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nraise SystemExit('hostile code ran')\n"
     for name in HOSTILE:

@@ -13,10 +13,20 @@ class ForcingDrafter:
     vocabulary, end tokens in the middle, and longer than what is left."""
 
     def __init__(
-        self, seed: int, vocab_size: int, truth: Sequence[int] = (), end_ids: Sequence[int] = (), trees: bool = False
+        self,
+        seed: int,
+        vocab_size: int,
+        truth: Sequence[int] = (),
+        end_ids: Sequence[int] = (),
+        trees: bool = False,
     ) -> None:
         self._random = random.Random(seed)
-        self._vocab_size, self._truth, self._end_ids, self._trees = vocab_size, list(truth), list(end_ids), trees
+        self._vocab_size, self._truth, self._end_ids, self._trees = (
+            vocab_size,
+            list(truth),
+            list(end_ids),
+            trees,
+        )
         self._done = 0
         self.rounds: list[Round] = []
 

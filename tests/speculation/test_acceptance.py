@@ -17,7 +17,9 @@ from speculation.sampling import draw
 
 VOCABULARY = 4
 LENGTH = 3
-SEQUENCES = 67_000  # of three draws each: more than 200,000; a third of it for each of the six cases with a real q
+SEQUENCES = (
+    67_000  # of three draws each: more than 200,000; a third of it for each of the six cases with a real q
+)
 TABLE = np.random.default_rng(7).dirichlet(np.full(VOCABULARY, 0.7), size=VOCABULARY)  # p(next | last)
 CUMULATIVE = [row.cumsum().tolist() for row in TABLE]
 ROWS = torch.from_numpy(TABLE)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from speculation.completion import Completer
-from speculation.draft import NoDrafter
 from speculation.decoder import Decoder
+from speculation.draft import NoDrafter
 from speculation.healing import Healing
 from speculation.request import CompletionMetrics, CompletionRequest
 from speculation.sampling import SamplingParameters
@@ -87,7 +87,9 @@ def test_text_is_the_same_with_and_without_speculation(setting, tiny_model, toke
             plain, _ = decode(verifier, tokenizer, prompt, NoDrafter(), sampling, max_tokens=10)
             end_ids = [plain[-1]] if number % 3 == 0 else []
             plain = plain[: plain.index(end_ids[0]) + 1] if end_ids else plain
-            forcing = ForcingDrafter(number * 7 + seed, 640, truth=plain, end_ids=end_ids, trees=bool(seed % 2))
+            forcing = ForcingDrafter(
+                number * 7 + seed, 640, truth=plain, end_ids=end_ids, trees=bool(seed % 2)
+            )
             drafts, metrics = decode(verifier, tokenizer, prompt, forcing, sampling, 10, end_ids)
             assert drafts == plain
             assert metrics.accepted <= metrics.drafted and metrics.forwards <= metrics.committed
@@ -97,7 +99,9 @@ def test_text_is_the_same_with_and_without_speculation(setting, tiny_model, toke
 
 
 @pytest.mark.parametrize("accepted", range(9))
-def test_kv_holds_prompt_and_committed_but_the_last_for_every_accepted_length(accepted, tiny_model, tokenizer):
+def test_kv_holds_prompt_and_committed_but_the_last_for_every_accepted_length(
+    accepted, tiny_model, tokenizer
+):
     verifier = EagerVerifier(tiny_model)
     prompt = prompts(1, 640)[0]
     truth, _ = decode(verifier, tokenizer, prompt, NoDrafter(), SamplingParameters(), 20)
@@ -110,7 +114,7 @@ def test_kv_holds_prompt_and_committed_but_the_last_for_every_accepted_length(ac
             return type(draft)([*right, *wrong], draft.origin)
 
     drafter = Exactly(1, 640, truth)
-    ids, metrics = decode(verifier, tokenizer, prompt, drafter, SamplingParameters(), 20)
+    ids, _ = decode(verifier, tokenizer, prompt, drafter, SamplingParameters(), 20)
     assert ids == truth
     assert {len(r.accepted) for r in drafter.rounds[:1]} == {accepted}
 
@@ -121,7 +125,9 @@ def test_an_end_token_inside_an_accepted_draft_ends_the_text(tiny_model, tokeniz
     truth, _ = decode(verifier, tokenizer, prompt, NoDrafter(), SamplingParameters(), 20)
     end = truth[3]
     first = truth.index(end)
-    ids, _ = decode(verifier, tokenizer, prompt, ForcingDrafter(3, 640, truth), SamplingParameters(), 20, [end])
+    ids, _ = decode(
+        verifier, tokenizer, prompt, ForcingDrafter(3, 640, truth), SamplingParameters(), 20, [end]
+    )
     assert ids == truth[: first + 1]
 
 
@@ -142,7 +148,9 @@ class Repeating(ForcingDrafter):
 
 
 def test_completer_runs_and_its_metrics_add_up(tiny_model, tokenizer):
-    completer = Completer(EagerVerifier(tiny_model, "tiny"), tokenizer, drafter=Repeating(0, 640), prompt_tokens=200)
+    completer = Completer(
+        EagerVerifier(tiny_model, "tiny"), tokenizer, drafter=Repeating(0, 640), prompt_tokens=200
+    )
     text = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return "
     for stop in ("none", "line", "block"):
         completion = completer.start(CompletionRequest(text, len(text), max_tokens=12, stop=stop))

@@ -26,7 +26,11 @@ class Vocabulary:
         return [i for i, p in enumerate(PIECES) if p.startswith(required) or required.startswith(p)]
 
     def encode(self, text):
-        return [PIECES.index(text.encode())] if text.encode() in PIECES else [PIECES.index(c.encode()) for c in text]
+        return (
+            [PIECES.index(text.encode())]
+            if text.encode() in PIECES
+            else [PIECES.index(c.encode()) for c in text]
+        )
 
 
 VOCABULARY = Vocabulary()

@@ -45,7 +45,7 @@ def test_a_model_without_markers_gets_the_prefix_only():
 
 def test_one_missing_marker_rules_a_family_out():
     for missing in ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"):
-        rest = [m for m in ("<|endoftext|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>")]
+        rest = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>"]
         rest.remove(missing)
         assert markers_for(Tokenizer(tokenizer_definition(tuple(rest)))).family.order == "prefix"
 
@@ -140,14 +140,18 @@ def test_healing_backs_off_to_the_start_of_the_pre_token(tokenizer, typed, requi
 
 
 def test_generated_ids_of_typed_through_text_are_kept(tokenizer):
-    odd = [tokenizer.encode(c)[0] for c in "return value"]  # one id per character: never the tokenizer's own choice
+    odd = [
+        tokenizer.encode(c)[0] for c in "return value"
+    ]  # one id per character: never the tokenizer's own choice
     markers = markers_for(tokenizer)
     whole = build_prompt(CompletionRequest("return value", 12, forced_ids=odd), tokenizer, markers, 100)
     assert whole.middle == odd and whole.required == b""
     part = build_prompt(CompletionRequest("return va", 9, forced_ids=odd), tokenizer, markers, 100)
     assert part.middle == odd[:9]
     other = build_prompt(CompletionRequest("return x", 8, forced_ids=odd), tokenizer, markers, 100)
-    assert other.middle[:7] == odd[:7] and tokenizer.decode(other.middle) + other.required.decode() == "return x"
+    assert (
+        other.middle[:7] == odd[:7] and tokenizer.decode(other.middle) + other.required.decode() == "return x"
+    )
 
 
 def test_a_lone_surrogate_and_an_empty_file_still_make_a_prompt(tokenizer):
@@ -164,9 +168,7 @@ def test_other_files_come_first_in_the_families_own_format(tokenizer):
     request = CompletionRequest("x = 1\n", 6, path="pkg/main.py", root="/home/me/repo")
     request.context = [("pkg/a.py", "A = 1\n"), ("pkg/b.py", "B = 2\n")]
     prompt = build_prompt(request, tokenizer, markers, 1000)
-    text = "".join(
-        tokenizer.decode([t]) for t in prompt.tokens
-    )
+    text = "".join(tokenizer.decode([t]) for t in prompt.tokens)
     assert text.startswith("<|repo_name|>repo\n<|file_sep|>pkg/a.py\nA = 1\n<|file_sep|>pkg/b.py\nB = 2\n")
     assert text.index("<|file_sep|>main.py\n<|fim_prefix|>x = 1\n") > 0
     assert len(prompt.context) > 0

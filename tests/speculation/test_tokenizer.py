@@ -56,7 +56,14 @@ def test_a_damaged_definition_is_one_clear_error(tmp_path):
 
 def test_a_sentence_piece_tokenizer_puts_no_space_before_the_text():
     definition = json.loads(tokenizer_definition(()))
-    vocabulary = {"▁": 0, "a": 1, "▁a": 2, "<0x0A>": 3, "b": 4, **{f"<0x{n:02X}>": n + 5 for n in range(256) if n != 10}}
+    vocabulary = {
+        "▁": 0,
+        "a": 1,
+        "▁a": 2,
+        "<0x0A>": 3,
+        "b": 4,
+        **{f"<0x{n:02X}>": n + 5 for n in range(256) if n != 10},
+    }
     definition["model"] = {"type": "BPE", "vocab": vocabulary, "merges": [["▁", "a"]], "byte_fallback": True}
     definition["pre_tokenizer"] = None
     definition["normalizer"] = {
