@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from speculation.verifier.architecture import Architecture, rope_frequencies
 from speculation.verifier.attention import Plan, attend
 from speculation.verifier.int8_linear import BACKENDS, Product, row_scale
+from speculation.verifier.weights import WeightFile
 
 _VECTOR = 32  # floats: flat operators leave no scalar tail where a thread's share is a multiple of this
 
@@ -62,32 +62,30 @@ class FusedModel:
         self.backend = backend
         self._frequencies = rope_frequencies(architecture)
         self.weight_bytes = weights.stat().st_size
-        with safe_open(weights, "pt") as file, ThreadPoolExecutor(2) as pool:
-            names = set(file.keys())
+        file = WeightFile(weights)
 
-            def linear(name: str) -> Linear:
-                bias = file.get_tensor(f"{name}.bias") if f"{name}.bias" in names else None
-                weight, scale = file.get_tensor(f"{name}.weight"), file.get_tensor(f"{name}.scale")
-                return Linear(BACKENDS[backend](weight, scale), bias)
+        def linear(name: str) -> Linear:
+            bias = file.read(f"{name}.bias") if f"{name}.bias" in file else None
+            return Linear(BACKENDS[backend](file.read(f"{name}.weight"), file.read(f"{name}.scale")), bias)
 
-            def layer(index: int) -> Layer:
-                tensor = file.get_tensor
-                return Layer(
-                    tensor(f"{index}.attention_norm"),
-                    linear(f"{index}.qkv"),
-                    linear(f"{index}.output"),
-                    tensor(f"{index}.mlp_norm"),
-                    linear(f"{index}.gate_up"),
-                    linear(f"{index}.down"),
-                    self._qk_norm(tensor, index) if architecture.qk_norm else None,
-                )
+        def layer(index: int) -> Layer:
+            return Layer(
+                file.read(f"{index}.attention_norm"),
+                linear(f"{index}.qkv"),
+                linear(f"{index}.output"),
+                file.read(f"{index}.mlp_norm"),
+                linear(f"{index}.gate_up"),
+                linear(f"{index}.down"),
+                self._qk_norm(file.read, index) if architecture.qk_norm else None,
+            )
 
+        with ThreadPoolExecutor(2) as pool:
             head = pool.submit(linear, "head")
             self._layers = list(pool.map(layer, range(architecture.layers)))
             self._head = head.result()
-            self._norm = file.get_tensor("norm")
-            self._embedding = file.get_tensor("embedding")
-        # the fused operators round otherwise in the scalar tail of a vector loop, whose place depends on the pass
+        self._norm = file.read("norm")
+        self._embedding = file.map("embedding")
+        # fused operators round otherwise in the scalar tail of a vector loop, whose place depends on the pass
         self._activation = _silu if _has_tail(architecture.intermediate) else torch.nn.functional.silu
         geometry = architecture.geometry
         turned = (geometry.heads + 2 * geometry.kv_heads) * geometry.head_dim

@@ -13,7 +13,9 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -139,3 +141,33 @@ def checkpoint_files(directory: Path) -> list[Path]:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         return [directory / name for name in sorted(names)]
     return [directory / "model.safetensors"]
+
+
+class WeightFile:
+    """A file of cached weights. What is packed is read, so that its pages do not stay in memory; the embedding
+    is mapped, so that only the rows in use are."""
+
+    _DTYPES: ClassVar = {"I8": np.int8, "F32": np.float32}
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            self._header = json.loads(file.read(length))
+        self._start = 8 + length
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._header
+
+    def read(self, name: str) -> Tensor:
+        """A tensor of int8 or float32 in memory of its own."""
+        entry = self._header[name]
+        begin, end = entry["data_offsets"]
+        dtype = np.dtype(self._DTYPES[entry["dtype"]])
+        array = np.fromfile(self._path, dtype, (end - begin) // dtype.itemsize, offset=self._start + begin)
+        return torch.from_numpy(array).view(entry["shape"])
+
+    def map(self, name: str) -> Tensor:
+        """A tensor that lies in the file."""
+        with safe_open(self._path, "pt") as file:
+            return file.get_tensor(name)

@@ -1,4 +1,4 @@
-"""Small random models for the int8 engine's tests: shapes that stress head sizes, head groups and vector tails."""
+"""Small random models for the int8 engine's tests: they stress head sizes, head groups and vector tails."""
 
 from __future__ import annotations
 

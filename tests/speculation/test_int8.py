@@ -1,4 +1,4 @@
-"""The int8 engine: the same bits whatever shares a pass, the right architecture, and wrong use that changes nothing."""
+"""The int8 engine: the same bits whatever shares a pass, the right architecture, harmless wrong use."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_tree_nodes_equal_their_chains(verifier: Int8Verifier, start: int) -> No
         tokens = [rng.randrange(VOCAB) for _ in range(count)]
         slot = filled(verifier, TEXT[:start])
         logits = verifier.verify(slot, tokens, parents).clone()
-        node = max(range(count), key=lambda n: len(path_to(n, parents)))
-        for node in {node, count - 1, rng.randrange(count)}:
+        deepest = max(range(count), key=lambda n: len(path_to(n, parents)))
+        for node in {deepest, count - 1, rng.randrange(count)}:
             path = path_to(node, parents)
             verifier.verify(slot, tokens, parents)
             verifier.commit(slot, path)
