@@ -26,7 +26,7 @@ editors-vscode:
 
 lint-neovim:
 	@command -v luacheck >/dev/null || { apt-get update -qq && apt-get install -y -qq lua-check >/dev/null; }
-	luacheck --quiet editor-plugins/neovim
+	cd editor-plugins/neovim && luacheck --quiet .
 
 lint-vscode: $(VSCODE_PLUGIN)/node_modules
 	cd $(VSCODE_PLUGIN) && npm run --silent check

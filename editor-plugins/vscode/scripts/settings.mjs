@@ -12,7 +12,9 @@ const defaults = {
   clientDebounceMs: 50, // what VS Code itself waits before it asks
 };
 // read by the process that all windows share, when it starts
-const machine = ['model', 'device', 'engine', 'dtype', 'telemetryLog', 'idleExitMinutes'];
+const machine = [
+  'model', 'device', 'engine', 'dtype', 'telemetryLog', 'prometheusPort', 'otlpEndpoint', 'trace', 'idleExitMinutes',
+];
 
 const properties = {
   'specComplete.server.command': {
