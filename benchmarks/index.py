@@ -212,7 +212,7 @@ def query_all(base: Path, files: list[list[int]], texts: list[str], encode: Enco
         prompt = file[end - PROMPT_TOKENS : end]
         request = TokenIndex(prompt)
         whole = 0.0
-        stores = {"request": request, "open files": hot, "history": history, "frozen": frozen}
+        stores: dict[str, Any] = {"request": request, "open files": hot, "history": history, "frozen": frozen}
         for name, store in stores.items():
             begun = perf_counter()
             hits = store.query(prompt)
