@@ -28,6 +28,11 @@ def split_lines(text: str) -> tuple[list[str], list[str]]:
     return _LINE_END.split(text), [*_LINE_END.findall(text), ""]
 
 
+def normal_line_ends(text: str) -> str:
+    """``text`` with `\\n` for every line end."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """An immutable text with a cursor: what a request is about.
@@ -70,6 +75,35 @@ class Place:
         return Place((*self.lines[: self.line], *middle, *self.lines[self.line + 1 :]), line, column)
 
 
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A piece of a text that was replaced; lines and columns count code points, from 0."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    text: str  # with ``\\n`` line ends
+
+    def offsets(self, before: Sequence[str]) -> tuple[int, int]:
+        """Where it began and ended in the text that it was made in."""
+        above = sum(map(len, before[: self.start[0]])) + self.start[0]
+        between = sum(map(len, before[self.start[0] : self.end[0]])) + self.end[0] - self.start[0]
+        return above + self.start[1], above + between + self.end[1]
+
+    def place_in(self, after: Sequence[str]) -> Place:
+        """Where the cursor is in the edited text after typing this."""
+        pieces = self.text.split("\n")
+        line = self.start[0] + len(pieces) - 1
+        column = len(pieces[-1]) + (self.start[1] if len(pieces) == 1 else 0)
+        return Place(after, min(line, len(after) - 1), column)
+
+    def removed(self, before: Sequence[str]) -> str:
+        """What was there."""
+        (first, begin), (last, end) = self.start, self.end
+        if first == last:
+            return before[first][begin:end]
+        return "\n".join([before[first][begin:], *before[first + 1 : last], before[last][:end]])
+
+
 class Document:
     """One open document. Only the event loop changes it."""
 
@@ -101,17 +135,17 @@ class Document:
         """The content of a line, without its end."""
         return self._lines[number]
 
-    def apply(self, change: object, encoding: Encoding) -> None:
-        """Applies one `TextDocumentContentChangeEvent`. Positions are clamped.
+    def apply(self, change: object, encoding: Encoding) -> Edit | None:
+        """Applies one `TextDocumentContentChangeEvent`; returns what it did, None where the text is new.
 
-        Raises `ChangeError` if malformed.
+        Positions are clamped; raises `ChangeError` if malformed.
         """
         if not isinstance(change, dict) or not isinstance(change.get("text"), str):
             raise ChangeError("a change without text")
         span = change.get("range")
         if span is None:
             self.set_text(change["text"])
-            return
+            return None
         if self.out_of_step:
             raise ChangeError("a change to a text that is no longer the editor's")
         try:
@@ -119,7 +153,9 @@ class Document:
             end = self._clamp(span["end"]["line"], span["end"]["character"], encoding)
         except (KeyError, TypeError) as error:
             raise ChangeError("a change with a malformed range") from error
-        self._replace(min(start, end), max(start, end), change["text"])
+        edit = Edit(min(start, end), max(start, end), normal_line_ends(change["text"]))
+        self._replace(edit.start, edit.end, change["text"])
+        return edit
 
     def place(self, line: int, character: int, encoding: Encoding) -> Place:
         """The text as it is now with a cursor at a protocol position; past the end means the end."""

@@ -13,13 +13,16 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsp_server.daemon import code_version
 from lsp_server.server import CompletionServer
 from lsp_server.service import CompletionService
 from lsp_server.telemetry import TelemetryWriter
 from lsp_server.transport import Writer, converse, standard_streams
+
+if TYPE_CHECKING:
+    from lsp_server.sources import Sources
 
 SWITCH_INTERVAL_S = 0.001  # the worker's Python code gives way to the event loop this often
 PARENT_CHECK_S = 1.0
@@ -29,8 +32,15 @@ LOAD_DELAY_S = 0.2  # importing torch blocks the loop for moments: `initialize` 
 class Host:
     """The connections of one process."""
 
-    def __init__(self, service: CompletionService, writer: TelemetryWriter, idle_exit_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        service: CompletionService,
+        writer: TelemetryWriter,
+        idle_exit_s: float = 0.0,
+        sources: Sources | None = None,
+    ) -> None:
         """``idle_exit_s``: a socket's host ends after this long without a client; 0: never."""
+        self._sources = sources
         self.service = service
         self.writer = writer
         self.idle_exit_s = idle_exit_s
@@ -62,6 +72,11 @@ class Host:
             return await self._serve_until_finished(listening)
         finally:
             self._stop_listening()
+
+    def stop_sources(self) -> None:
+        """Ends the indexers' processes."""
+        if self._sources is not None:
+            self._sources.stop()
 
     def retire(self) -> None:
         """No more new clients; ends with the last of those that are there."""
@@ -102,7 +117,7 @@ class Host:
     async def _connection(
         self, reader: asyncio.StreamReader, writer: Writer, watch_parent: bool = False
     ) -> int:
-        server = CompletionServer(self.service, self.writer, self._code_version, self.retire)
+        server = CompletionServer(self.service, self.writer, self._code_version, self.retire, self._sources)
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         server.protocol.set_writer(writer)
         server.protocol.on_exit = lambda clean: None if left.done() else left.set_result(0 if clean else 1)

@@ -153,3 +153,8 @@ def folder_changes(params: Any) -> tuple[list[str], list[str]]:
     event = _get(params, "event", dict)
     added, removed = event.get("added") or [], event.get("removed") or []
     return [_get(folder, "uri", str) for folder in added], [_get(folder, "uri", str) for folder in removed]
+
+
+def changed_files(params: Any) -> list[str]:
+    """URIs of a `didChangeWatchedFiles`."""
+    return [_get(change, "uri", str) for change in _get(params, "changes", list)]

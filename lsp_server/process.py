@@ -20,6 +20,7 @@ from lsp_server.exporters import Backend, ExporterError, open_exporters, sink
 from lsp_server.hosting import Host
 from lsp_server.service import CompletionService, Progress
 from lsp_server.settings import Settings, resolve
+from lsp_server.sources import Sources
 from lsp_server.telemetry import TelemetryWriter
 from lsp_server.telemetry_writer import LOG_NAME
 from speculation.request import CompletionEngine
@@ -32,12 +33,14 @@ def serve(arguments: argparse.Namespace) -> int:
     settings, _ = resolve()
     keep_log()
 
+    sources = Sources()
+
     def load(progress: Progress) -> CompletionEngine:
-        return _load(settings, progress)
+        return _load(settings, sources, progress)
 
     path = log_dir() / LOG_NAME if settings.telemetry_log else None
     writer = TelemetryWriter(path, sinks=[sink(backend) for backend in _exporters(settings)])
-    host = Host(CompletionService(load), writer, settings.idle_exit_minutes * 60)
+    host = Host(CompletionService(load), writer, settings.idle_exit_minutes * 60, sources)
     if arguments.socket is not None:
         end_process(host, run(host.on_socket(arguments.socket)))
     if arguments.tcp is not None:
@@ -55,6 +58,7 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 def end_process(host: Host, code: int) -> None:
     """Ends at once: a forward pass or a load that is going on in the worker must not hold the process up."""
     host.service.stop(timeout_s=0.5)
+    host.stop_sources()
     host.writer.close(timeout_s=0.5)
     os._exit(code)
 
@@ -89,10 +93,16 @@ def _exporters(settings: Settings) -> list[Backend]:
         return []
 
 
-def _load(settings: Settings, progress: Progress) -> CompletionEngine:
-    from speculation.loading import load_engine  # brings torch
+def _load(settings: Settings, sources: Sources, progress: Progress) -> CompletionEngine:
+    from speculation.loading import find_model, load_engine, pick_device  # brings torch
 
-    return load_engine(settings.model, settings.device, settings.engine, settings.dtype, progress)
+    try:
+        engine = load_engine(settings.model, settings.device, settings.engine, settings.dtype, progress)
+        sources.attach(engine, find_model(settings.model, pick_device(settings.device)).tokenizer)
+    except BaseException:
+        sources.stop()
+        raise
+    return engine
 
 
 def _announce(port: int) -> None:

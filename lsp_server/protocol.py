@@ -122,6 +122,8 @@ class CompletionProtocol(LanguageServerProtocol):
         self._server.learn_client(params)
         self.initialized = True
         result.capabilities.inline_completion_provider = types.InlineCompletionOptions()
+        if isinstance(result.capabilities.text_document_sync, types.TextDocumentSyncOptions):
+            result.capabilities.text_document_sync.save = True
         return result
 
     @lsp_method(types.EXIT)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -28,6 +28,9 @@ from lsp_server.session import Session
 from lsp_server.settings import Settings, resolve
 from lsp_server.status import Status
 from lsp_server.telemetry import TelemetryWriter, summary_line
+
+if TYPE_CHECKING:
+    from lsp_server.sources import Sources
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class CompletionServer(LanguageServer):
         writer: TelemetryWriter,
         code_version: str = "",
         on_retire: Callable[[], None] = lambda: None,
+        sources: Sources | None = None,
     ) -> None:
         """``on_retire``: called when a process of newer code asks this one to take no more clients."""
         super().__init__(
@@ -65,9 +69,10 @@ class CompletionServer(LanguageServer):
         self.wants: frozenset[str] = frozenset()  # our own notifications the client asked for
         self.client_pid: int | None = None
         self.recorder = Recorder(writer, self.telemetry)
-        self.session = Session(service, self, self.recorder, Settings())
+        self.session = Session(service, self, self.recorder, Settings(), sources)
         self.cells = NotebookCells(self.session)
         self._sources: dict[str, object] = {}  # settings by source
+        self._roots: list[str] = []  # as of `initialize`
         self._stop_listening = service.listen(self._service_status)
         self.protocol.direct = DIRECT
         self.protocol.needs_no_initialize = frozenset(UNINITIALIZED)
@@ -126,7 +131,7 @@ class CompletionServer(LanguageServer):
         self.session.encoding = choose_encoding(general.position_encodings if general else None)
         self.client_pid = params.process_id
         folders = [folder.uri for folder in params.workspace_folders or []]
-        self.session.roots = [path_of(uri) for uri in folders or [params.root_uri or ""] if uri]
+        self._roots = [path_of(uri) for uri in folders or [params.root_uri or ""] if uri]
         options = params.initialization_options
         options = dict(options) if isinstance(options, dict) else {}
         self.wants = frozenset(name for name in OPTIONAL_NOTIFICATIONS if options.pop(name, False) is True)
@@ -137,10 +142,25 @@ class CompletionServer(LanguageServer):
     def settle(self) -> None:
         """`initialized`: from now on the client may be spoken to."""
         self._apply_settings()
+        self.session.feed.set_roots(self._roots)
         self._service_status(self.service.status)
         workspace = self.client_capabilities.workspace
         if workspace is not None and workspace.configuration:
             self.pull_configuration()
+        watching = workspace.did_change_watched_files if workspace is not None else None
+        if watching is not None and watching.dynamic_registration:
+            self._watch_files()
+
+    def _watch_files(self) -> None:
+        """Files that change on disk are indexed again."""
+        watchers = [types.FileSystemWatcher(glob_pattern="**/*")]
+        options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+        method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
+        self.client_register_capability(
+            types.RegistrationParams(
+                [types.Registration(id="files", method=method, register_options=options)]
+            )
+        )
 
     def _apply_settings(self) -> None:
         self.session.settings, problems = resolve(*self._sources.items())
@@ -165,8 +185,8 @@ class CompletionServer(LanguageServer):
     def change_folders(self, added: list[str], removed: list[str]) -> None:
         """`workspace/didChangeWorkspaceFolders`, as URIs."""
         gone = {path_of(uri) for uri in removed}
-        self.session.roots = [root for root in self.session.roots if root not in gone]
-        self.session.roots += [path_of(uri) for uri in added]
+        kept = [root for root in self.session.feed.roots if root not in gone]
+        self.session.feed.set_roots(kept + [path_of(uri) for uri in added])
 
 
 def _initialized(server: CompletionServer, request_id: Any, params: Any) -> None:
@@ -209,6 +229,14 @@ def _did_change(server: CompletionServer, request_id: Any, params: Any) -> None:
 
 def _did_close(server: CompletionServer, request_id: Any, params: Any) -> None:
     server.session.close(messages.document_uri(params))
+
+
+def _did_save(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.session.feed.files_changed([messages.document_uri(params)])
+
+
+def _files_changed(server: CompletionServer, request_id: Any, params: Any) -> None:
+    server.session.feed.files_changed(messages.changed_files(params))
 
 
 def _did_show(server: CompletionServer, request_id: Any, params: Any) -> None:
@@ -258,6 +286,8 @@ DIRECT: dict[str, DirectHandler] = {
     types.TEXT_DOCUMENT_DID_OPEN: _did_open,
     types.TEXT_DOCUMENT_DID_CHANGE: _did_change,
     types.TEXT_DOCUMENT_DID_CLOSE: _did_close,
+    types.TEXT_DOCUMENT_DID_SAVE: _did_save,
+    types.WORKSPACE_DID_CHANGE_WATCHED_FILES: _files_changed,
     types.NOTEBOOK_DOCUMENT_DID_OPEN: _cells_opened,
     types.NOTEBOOK_DOCUMENT_DID_CHANGE: _cells_changed,
     types.NOTEBOOK_DOCUMENT_DID_CLOSE: _cells_closed,

@@ -14,13 +14,14 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lsp_server.anchor import Anchor
 from lsp_server.builder import RequestBuilder
 from lsp_server.cleanup import SPECIAL_TOKENS, deadline_cut, repeats_next_line
 from lsp_server.debounce import Debounce
-from lsp_server.documents import ChangeError, Document, Documents, Place
+from lsp_server.documents import ChangeError, Document, Documents, Edit, Place
+from lsp_server.feed import SourceFeed
 from lsp_server.flight import Flight, Plan
 from lsp_server.gate import line_too_long, why_not
 from lsp_server.items import Offer, item, item_for_selected, result
@@ -35,6 +36,9 @@ from lsp_server.settings import Settings
 from lsp_server.status import Status, inactive
 from lsp_server.telemetry import Route
 from speculation.request import CompletionMetrics
+
+if TYPE_CHECKING:
+    from lsp_server.sources import Sources
 
 Result = dict[str, Any] | None
 
@@ -90,14 +94,20 @@ class Session:
     """One client's documents and requests."""
 
     def __init__(
-        self, service: CompletionService, client: Client, recorder: Recorder, settings: Settings
+        self,
+        service: CompletionService,
+        client: Client,
+        recorder: Recorder,
+        settings: Settings,
+        sources: Sources | None = None,
     ) -> None:
+        """``sources``: where drafts are copied from; they are told what happens to the documents."""
         self.service = service
         self.client = client
         self.recorder = recorder
         self.settings = settings
+        self.feed = SourceFeed(sources, lambda: self.settings)
         self.encoding: Encoding = "utf-16"
-        self.roots: list[str] = []
         self.documents = Documents()
         self.debounce = Debounce()
         self._states: dict[str, DocumentState] = {}
@@ -110,8 +120,10 @@ class Session:
     def open(self, uri: str, language: str, version: int, text: str) -> None:
         """`didOpen`."""
         self._forget(uri)
-        self.documents.open(uri, language, version, text)
-        self._states[uri] = DocumentState(self.recorder, lambda line: self._lines_near(uri, line))
+        document = self.documents.open(uri, language, version, text)
+        state = self._states[uri] = DocumentState(self.recorder, lambda line: self._lines_near(uri, line))
+        state.outcome.on_accepted = lambda accepted: self.feed.accepted(document, accepted)
+        self.feed.opened(document)
 
     def _lines_near(self, uri: str, line: int) -> list[str] | None:
         document = self.documents.get(uri)
@@ -127,25 +139,38 @@ class Session:
             return
         self._supersede(uri, "superseded")
         self.debounce.keystroke(time.perf_counter() * 1000)
+        edit = None
         try:
             for change in changes:
-                document.apply(change, self.encoding)
+                edit = self._apply(document, change)
         except ChangeError:
             document.out_of_step = True
+            self.feed.closed(document)
         document.version = version if version is not None else document.version
         document.changed_s = time.monotonic()
-        state = self._states[uri]
-        self._settle(state, _edit_place(document, changes, self.encoding))
+        typed_here = edit is not None and len(changes) == 1 and not document.out_of_step
+        self._settle(self._states[uri], edit.place_in(document.snapshot()) if edit and typed_here else None)
+
+    def _apply(self, document: Document, change: Any) -> Edit | None:
+        before = document.snapshot()
+        edit = document.apply(change, self.encoding)
+        if edit is None:
+            self.feed.opened(document)
+        else:
+            self.feed.edited(document, before, edit)
+        return edit
 
     def close(self, uri: str) -> None:
         """`didClose`."""
         self._forget(uri)
-        self.documents.close(uri)
+        if (document := self.documents.close(uri)) is not None:
+            self.feed.closed(document)
 
     def end(self) -> None:
         """The client is gone."""
         for uri in list(self._states):
             self._forget(uri)
+        self.feed.end()
 
     # requests
 
@@ -270,7 +295,7 @@ class Session:
         document = self.documents.get(ticket.uri)
         assert document is not None
         builder = RequestBuilder.of(
-            document, self.documents, self.roots, self.settings, state.anchor, state.answers.last_ids()
+            document, self.documents, self.feed.roots, self.settings, state.anchor, state.answers.last_ids()
         )
         speculation = self.settings.speculation and random.random() >= self.settings.speculation_off_share
         plan = Plan(
@@ -520,23 +545,6 @@ def _goes_further(flight: Flight, rest: Reused, place: Place) -> bool:
 
 def _offer(rest: Reused) -> Offer:
     return Offer(rest.answer.id, rest.text, rest.replaced)
-
-
-def _edit_place(document: Document, changes: Sequence[Any], encoding: Encoding) -> Place | None:
-    """Where the cursor is after typing this change: behind the new text. None where that cannot be told."""
-    if (
-        len(changes) != 1
-        or not isinstance(changes[0], dict)
-        or "range" not in changes[0]
-        or document.out_of_step
-    ):
-        return None
-    start, text = changes[0]["range"]["start"], changes[0]["text"]
-    before = document.place(start["line"], start["character"], encoding)
-    pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    line = before.line + len(pieces) - 1
-    column = len(pieces[-1]) + (before.column if len(pieces) == 1 else 0)
-    return Place(before.lines, line, column) if line < len(before.lines) else None
 
 
 def _with_selected(place: Place, selected: SelectedCompletion, encoding: Encoding) -> Place:

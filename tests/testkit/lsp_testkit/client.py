@@ -74,7 +74,7 @@ class Client:
         self.send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
         return request_id, future
 
-    async def call(self, method: str, params: Any, timeout_s: float = 10.0) -> Any:
+    async def call(self, method: str, params: Any, timeout_s: float = 30.0) -> Any:
         """A request's result; an error reply raises."""
         _, future = self.request(method, params)
         reply = await asyncio.wait_for(future, timeout_s)
@@ -108,13 +108,13 @@ class Client:
         self.notify("initialized", {})
         return result
 
-    async def ready(self, timeout_s: float = 20.0) -> None:
+    async def ready(self, timeout_s: float = 40.0) -> None:
         """Waits until the server said that the model is there."""
         await self.until(
             lambda: any(s.get("kind") == "ready" for s in self.said("specComplete/status")), timeout_s
         )
 
-    async def until(self, condition: Any, timeout_s: float = 10.0) -> None:
+    async def until(self, condition: Any, timeout_s: float = 20.0) -> None:
         """Waits for a condition on what was notified."""
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -172,7 +172,7 @@ class Client:
         )
 
     async def complete(
-        self, line: int, character: int, timeout_s: float = 10.0, **how: Any
+        self, line: int, character: int, timeout_s: float = 20.0, **how: Any
     ) -> list[dict[str, Any]]:
         """The items of a completion; empty for null."""
         _, future = self.ask(line, character, **how)
@@ -229,7 +229,7 @@ async def spawned(tmp_path: Path, transport: str = "stdio", **options: Any) -> A
         await process.wait()
 
 
-async def connected(socket: Path, timeout_s: float = 10.0) -> Client:
+async def connected(socket: Path, timeout_s: float = 30.0) -> Client:
     """A client of a server that listens (soon) on a Unix socket."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,0 +1,195 @@
+"""The stores behind the drafts, one set for each workspace root, and the drafter that goes by the request's root.
+
+Each root has its own drafter over its own stores, so that nothing of one root shows up in another; what was
+learned about sources, and the cost table, is shared.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cache.background_indexer import BackgroundIndexer
+from cache.boundaries import Encode
+from cache.frozen_index import FrozenIndex, directory_for
+from cache.history import History, ReplacedText
+from cache.hot_index import HotIndex
+from cache.ngrams import Match
+from cache.paths import history_dir, index_dir
+from cache.workspace import Workspace
+from lsp_server.documents import Edit
+from lsp_server.settings import Settings
+from speculation.draft import Draft, DraftRequest, Round
+from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
+from speculation.evidence import Evidence
+from speculation.policy import GainPolicy
+from speculation.tokenizer import Tokenizer
+
+PASSAGES = 8  # of deleted text that a request looks at
+
+
+class RootedDrafter:
+    """Implements `draft.Drafter`: hands each request to the drafter of its root."""
+
+    def __init__(self, stores: RootedStores, policy: GainPolicy) -> None:
+        self._stores = stores
+        self._policy = policy
+        self._evidence = Evidence()
+        self._drafters: dict[str, tuple[_Root, WorkspaceDrafter]] = {}
+        self._current: WorkspaceDrafter | None = None
+
+    def start(self, request: DraftRequest) -> None:
+        """A new request begins."""
+        root = self._stores.root(request.root)
+        known = self._drafters.get(request.root)
+        if known is None or known[0] is not root:
+            made = build_drafter(self._stores.of_root(root), self._policy, evidence=self._evidence)
+            known = self._drafters[request.root] = (root, made)
+        self._current = known[1]
+        self._current.start(request)
+
+    def draft(self, limit: int) -> Draft:
+        """The draft worth verifying now."""
+        assert self._current is not None
+        return self._current.draft(limit)
+
+    def observe(self, round_: Round) -> None:
+        """What became of it."""
+        assert self._current is not None
+        self._current.observe(round_)
+
+
+@dataclass(slots=True, eq=False)
+class _Root:
+    """What belongs to one workspace root ("" is all that lies in none)."""
+
+    path: str
+    history: History
+    deleted: ReplacedText
+    frozen: FrozenIndex | None = None
+    indexer: BackgroundIndexer | None = None
+
+
+class RootedStores:
+    """Changed by the sources' thread only; the worker thread queries."""
+
+    def __init__(self, tokenizer: Tokenizer, tokenizer_file: Path) -> None:
+        self._tokenizer = tokenizer
+        self._tokenizer_file = tokenizer_file
+        self._hot = HotIndex(tokenizer.encode)
+        self._owners: dict[str, object] = {}
+        self._roots: dict[str, _Root] = {}
+        self._lock = threading.Lock()  # of `_roots`
+
+    def root(self, path: str) -> _Root:
+        """The stores of a root, made without index and history where no client has it open."""
+        with self._lock:
+            if path not in self._roots:
+                self._roots[path] = self._make(path, history=False)
+            return self._roots[path]
+
+    def of_root(self, root: _Root) -> Stores:
+        """What a root's drafter may copy from."""
+        return Stores(
+            open_documents=_OpenDocuments(self._hot, root.path, self),
+            workspace=root.frozen,
+            history=root.history,
+            deleted=lambda request: root.deleted.passages(request.document, PASSAGES),
+            ends_line=partial(_ends_line, self._tokenizer),
+        )
+
+    def other_roots(self, root: str) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(other for other in self._roots if other != root)
+
+    def add_root(self, path: str, others: Sequence[str], settings: Settings) -> None:
+        with self._lock:
+            if path in self._roots and self._roots[path].history.enabled == settings.history:
+                return
+            root = self._roots[path] = self._make(path, settings.history, settings.secret_patterns)
+        root.history.load()
+        if not settings.index or not Path(path).is_dir():
+            return
+        directory = directory_for(index_dir(), path, self._tokenizer.hash)
+        workspace = Workspace(path, others, settings.secret_patterns)
+        root.frozen = FrozenIndex(directory)
+        root.indexer = BackgroundIndexer(root.frozen, workspace, partial(_load_encode, self._tokenizer_file))
+        root.indexer.start()
+
+    def remove_root(self, path: str) -> None:
+        with self._lock:
+            root = self._roots.pop(path, None)
+        if root is not None and root.indexer is not None:
+            root.indexer.stop()
+        self._hot.remove_root(path)
+
+    def open(self, owner: object, path: str, root: str, text: str) -> None:
+        self._owners[path] = owner
+        self._hot.open(path, text, root)
+        self._override(root)
+
+    def edit(self, owner: object, path: str, root: str, before: Sequence[str], edit: Edit) -> None:
+        start, end = edit.offsets(before)
+        if start < end:
+            self.root(root).deleted.add(path, start, edit.removed(before))
+        if self._owners.get(path) is owner and self._hot.edit(path, start, end, edit.text):
+            return
+        text = "\n".join(before)  # another client has the file open too, or it was evicted
+        self.open(owner, path, root, text[:start] + edit.text + text[end:])
+
+    def close(self, owner: object, path: str) -> None:
+        if self._owners.get(path) is owner:
+            del self._owners[path]
+            self._hot.close(path)
+
+    def files_changed(self, paths: Sequence[str]) -> None:
+        with self._lock:
+            roots = list(self._roots.values())
+        for root in roots:
+            if root.indexer is not None:
+                root.indexer.changed([path for path in paths if Path(path).is_relative_to(root.path)])
+
+    def stop(self) -> None:
+        for root in list(self._roots.values()):
+            if root.indexer is not None:
+                root.indexer.stop()
+
+    def _override(self, root: str) -> None:
+        """Open files are found as they are in the editor, not as they are on disk."""
+        frozen = self.root(root).frozen
+        if frozen is not None:
+            inside = (Path(path) for path in self._owners if Path(path).is_relative_to(root))
+            frozen.override({path.relative_to(root).as_posix() for path in inside})
+
+    def _make(self, path: str, history: bool, secret_patterns: Sequence[str] = ()) -> _Root:
+        encode: Encode = self._tokenizer.encode
+        kept = History(history_dir(), path, encode, history and bool(path), secret_patterns)
+        return _Root(path, kept, ReplacedText(encode))
+
+
+class _OpenDocuments:
+    """The open documents of one root as a source; implements `indexed.Index`."""
+
+    def __init__(self, hot: HotIndex, root: str, stores: RootedStores) -> None:
+        self._hot = hot
+        self._root = root
+        self._stores = stores
+
+    def query(self, context: Sequence[int], max_hits: int) -> list[Match]:
+        """The longest, then most recent, places where the end of ``context`` occurs."""
+        return self._hot.query(context, max_hits, exclude_roots=self._stores.other_roots(self._root))
+
+    def continuation(self, match: Match, count: int) -> list[int]:
+        """At most ``count`` tokens that follow a match."""
+        return self._hot.continuation(match, count)
+
+
+def _ends_line(tokenizer: Tokenizer, token: int) -> bool:
+    return b"\n" in tokenizer.bytes_of(token)
+
+
+def _load_encode(tokenizer_file: Path) -> Encode:
+    return Tokenizer.from_file(tokenizer_file).encode
