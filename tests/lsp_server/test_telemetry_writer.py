@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -113,6 +114,24 @@ def test_two_processes_that_rotate_the_same_log_lose_nothing_and_cut_no_line(tmp
     lines = [line for file in files if file.exists() for line in lines_of(file)]
     assert sorted((line["who"], line["n"]) for line in lines) == [(w, n) for w in "ab" for n in range(300)]
     assert all(file.stat().st_size <= 4000 for file in files if file.exists())
+
+
+def test_a_log_that_another_process_rotates_first_is_not_rotated_twice(tmp_path, monkeypatch):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"n":0}\n' * 50)
+
+    @contextlib.contextmanager
+    def while_waiting_for_the_lock(_descriptor):
+        path.replace(rotated_paths(path)[0])
+        path.write_bytes(b'{"n":1}\n')
+        yield
+
+    monkeypatch.setattr(telemetry_writer, "_locked", while_waiting_for_the_lock)
+    writer = TelemetryWriter(path, max_bytes=400)
+    writer.write({"n": 2})
+    writer.close()
+    assert numbered(path) == [0] * 50 + [1, 2]
+    assert len(lines_of(path)) == 2 and not rotated_paths(path)[1].exists()
 
 
 @pytest.fixture
