@@ -14,10 +14,25 @@ PLUGIN = Path(__file__).parents[2] / "editor-plugins/vscode"
 OWN_DEFAULTS = {"deadlineMs": 300, "clientDebounceMs": 50}
 # members of the inline completion interfaces that only the proposed API has; code-server has it switched on for
 # every extension, stock VS Code refuses it
-PROPOSED = """enabledApiProposals handleDidShowCompletionItem handleDidPartiallyAcceptCompletionItem
-    handleDidRejectCompletionItem handleEndOfLifetime handleListEndOfLifetime isInlineEdit showInlineEditMenu
-    showRange debounceDelayMs displayLocation completeBracketPairs supportsHandleEvents registerInlineEditProvider
-    PartialAcceptTriggerKind InlineCompletionEndOfLifeReason inlineCompletionsAdditions""".split()
+PROPOSED = [
+    "enabledApiProposals",
+    "handleDidShowCompletionItem",
+    "handleDidPartiallyAcceptCompletionItem",
+    "handleDidRejectCompletionItem",
+    "handleEndOfLifetime",
+    "handleListEndOfLifetime",
+    "isInlineEdit",
+    "showInlineEditMenu",
+    "showRange",
+    "debounceDelayMs",
+    "displayLocation",
+    "completeBracketPairs",
+    "supportsHandleEvents",
+    "registerInlineEditProvider",
+    "PartialAcceptTriggerKind",
+    "InlineCompletionEndOfLifeReason",
+    "inlineCompletionsAdditions",
+]
 
 
 def manifest() -> dict[str, Any]:
