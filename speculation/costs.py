@@ -49,7 +49,7 @@ class CostTable:
 
     def update(self, positions: int, ms: float) -> None:
         """A pass over ``positions`` took ``ms``."""
-        known = self(positions)
+        known = self.measured.get(positions, self(positions))
         if not 0 < ms < OUTLIER * known:
             return
         self.measured[positions] = known + RATE * (ms - known)

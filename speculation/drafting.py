@@ -17,7 +17,7 @@ from speculation.proposers.prompt_lookup import PromptLookupProposer, SuffixStar
 from speculation.proposers.realign import RealignProposer
 from speculation.trees import Node, as_draft, grow_chain, grow_tree
 
-EXTENSION_REACH = 0.25  # a draft less likely than this is not continued past the end of its source
+EXTENSION_REACH = 0.15  # a draft less likely than this is not continued past the end of its source
 
 
 class WorkspaceDrafter:

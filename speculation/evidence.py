@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib.resources import files
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,10 +63,10 @@ _VOTE = [3.0 ** min(length, 12) for length in range(_LONGEST)]  # a longer match
 
 RUN = 48  # tokens looked ahead where all places agree
 LEAST_ERROR = 0.02  # smaller ones teach nothing
-RATE = 0.02  # how far one observed token moves a weight
-BIAS_RATE = 0.15  # and its source's bias
-BIAS_DECAY = 0.995
-STEEPEST = 4.0  # bounds of a bias
+RATE = 0.003  # how far one observed token moves a weight
+BIAS_RATE = 0.06  # and its source's bias
+BIAS_DECAY = 0.996  # back to the fitted one
+STEEPEST = 4.0  # how far a bias may go
 
 
 class Branch(NamedTuple):
@@ -97,7 +98,8 @@ class Evidence:
 
     def __init__(self, weights: Sequence[float] | None = None, *, learn: bool = True) -> None:
         """``weights``: one for each cell, the fitted ones by default."""
-        self.weights = list(weights) if weights is not None else fitted_weights()
+        self.weights = list(weights if weights is not None else fitted_weights())
+        self._fitted = list(self.weights)
         self._learn = learn
 
     def branches(self, places: Sequence[Continuation], depth: int) -> list[Branch]:
@@ -238,9 +240,11 @@ class Evidence:
                 continue
             step = RATE * error
             for cell in branch.cells():
-                if cell < _CHOICES_AT and cell % _CELLS == _BIAS_AT:
-                    bias = weights[cell] * BIAS_DECAY + BIAS_RATE * error
-                    weights[cell] = min(max(bias, -STEEPEST), STEEPEST)
+                if cell >= _CHOICES_AT:
+                    continue  # says nothing of a source
+                if cell % _CELLS == _BIAS_AT:
+                    drift = (weights[cell] - self._fitted[cell]) * BIAS_DECAY + BIAS_RATE * error
+                    weights[cell] = self._fitted[cell] + min(max(drift, -STEEPEST), STEEPEST)
                 else:
                     weights[cell] += step
 
@@ -261,8 +265,9 @@ def _common_start(sequences: list[Sequence[int]]) -> Sequence[int]:
     return low
 
 
-def fitted_weights() -> list[float]:
-    """The weights a fresh installation starts with."""
+@lru_cache(maxsize=1)
+def fitted_weights() -> Sequence[float]:
+    """The weights a fresh installation starts with; not to be changed."""
     return weights_of(json.loads(files("speculation").joinpath("priors.json").read_text(encoding="utf-8")))
 
 
