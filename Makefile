@@ -13,7 +13,7 @@ SMALL_MODEL := smollm2-135m-q4
 demo: $(INSTALLED) ## installs, gets the model, completes a sample file
 	$(BIN)/spec-complete model pull $(MODEL)
 	@echo; sed -n '38,41p' examples/inventory.py
-	@$(BIN)/spec-complete complete examples/inventory.py --at 41:16 --no-daemon
+	@$(BIN)/spec-complete complete examples/inventory.py --at 41:15 --no-daemon
 
 test: lint test-fast test-model test-neovim ## sets up and passes every test but those in VS Code
 
