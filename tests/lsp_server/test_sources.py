@@ -1,0 +1,170 @@
+"""The stores as the editors feed them: what may be copied from where."""
+
+import time
+
+import pytest
+
+from lsp_server.documents import Document
+from lsp_server.feed import SourceFeed
+from lsp_server.settings import Settings
+from lsp_server.sources import Sources
+from lsp_server.stores import RootedDrafter, RootedStores
+from speculation.costs import CostTable
+from speculation.draft import DraftRequest
+from speculation.policy import GainPolicy
+
+TEXT = "def helper(first, second):\n    return first_thing(second) + other_thing(first)\n"
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Two workspace roots, and the product's own directories elsewhere."""
+    monkeypatch.setenv("SPEC_COMPLETE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("SPEC_COMPLETE_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+class Fed:
+    """Sources with stores but no engine, and one client's feed."""
+
+    def __init__(self, tokenizer, places):
+        self.tokenizer = tokenizer
+        self.settings = Settings(index=False)
+        self.sources = Sources()
+        self.stores = RootedStores(tokenizer, places / "tokenizer.json")
+        self.feed = SourceFeed(self.sources, lambda: self.settings)
+        self.drafter = RootedDrafter(self.stores, GainPolicy(CostTable.flat()))
+
+    def settle(self):
+        """Works on the events that the sources' thread would work on."""
+        while not self.sources._events.empty():
+            self.sources._events.get()(self.stores)
+
+    def draft(self, prefix, root, document="now.py"):
+        self.settle()
+        ids = self.tokenizer.encode(prefix)
+        self.drafter.start(DraftRequest(ids, document=document, root=str(root), vocab_size=10_000))
+        draft = self.drafter.draft(32)
+        return self.tokenizer.decode(draft.tokens)
+
+    def open_documents(self, context, root):
+        """What an open document of this root says after a text."""
+        index = self.stores.of_root(self.stores.root(str(root))).open_documents
+        matches = index.query(self.tokenizer.encode(context), 1)
+        return self.tokenizer.decode(index.continuation(matches[0], 32)) if matches else ""
+
+
+@pytest.fixture
+def fed(tokenizer, places):
+    return Fed(tokenizer, places)
+
+
+def document(path, text, language="python"):
+    return Document(f"file://{path}", language, 1, text)
+
+
+def test_an_open_document_is_copied_from_in_its_own_root_only(fed, places):
+    fed.feed.set_roots([str(places / "one"), str(places / "two")])
+    fed.feed.opened(document(places / "one" / "a.py", TEXT))
+    start = "x = 1\n\ndef helper(first, second):\n    return first_thing("
+    assert fed.draft(start, places / "one").startswith("second) + other_thing")
+    assert "other_thing" not in fed.draft(start, places / "two")
+    assert "other_thing" not in fed.draft(start, "")
+
+
+def test_an_edit_is_found_and_what_it_removed_is_a_draft_too(fed, places):
+    fed.feed.set_roots([str(places / "one")])
+    opened = document(places / "one" / "a.py", TEXT)
+    fed.feed.opened(opened)
+    before = opened.snapshot()
+    line = {"line": 1, "character": 11}
+    span = {"start": line, "end": {"line": 1, "character": 30}}
+    edit = opened.apply({"range": span, "text": "entirely_different(second, first)"}, "utf-16")
+    fed.feed.edited(opened, before, edit)
+    fed.settle()
+    assert fed.stores._hot.text(str(places / "one" / "a.py")) == opened.text
+    assert fed.open_documents("return entirely_different(", places / "one").startswith("second, first)")
+    deleted = fed.stores.root(str(places / "one")).deleted.passages("a.py")
+    assert [fed.tokenizer.decode(ids) for ids in deleted] == [TEXT.split("\n")[1][11:30]]
+
+
+def test_secrets_and_untitled_documents_are_not_fed(fed, places):
+    fed.feed.set_roots([str(places / "one")])
+    fed.feed.opened(document(places / "one" / ".env", TEXT, "dotenv"))
+    fed.feed.opened(document(places / "one" / "id_rsa", TEXT, ""))
+    fed.feed.opened(Document("untitled:Untitled-1", "python", 1, TEXT))
+    fed.feed.opened(Document("git:/one/a.py", "python", 1, TEXT))
+    fed.settle()
+    assert len(fed.stores._hot) == 0
+
+
+def test_a_removed_root_and_a_closed_document_are_forgotten(fed, places):
+    roots = [str(places / "one"), str(places / "two")]
+    fed.feed.set_roots(roots)
+    opened = document(places / "one" / "a.py", TEXT)
+    fed.feed.opened(opened)
+    fed.feed.opened(document(places / "two" / "b.py", TEXT))
+    fed.settle()
+    assert len(fed.stores._hot) == 2
+    fed.feed.closed(opened)
+    fed.feed.set_roots(roots[:1])
+    fed.settle()
+    assert len(fed.stores._hot) == 0
+
+
+def test_one_clients_edits_do_not_garble_a_file_that_another_has_open_too(fed, places):
+    fed.feed.set_roots([str(places / "one")])
+    other = SourceFeed(fed.sources, lambda: fed.settings)
+    mine, theirs = (document(places / "one" / "a.py", text) for text in (TEXT, "x = 1\n" + TEXT))
+    fed.feed.opened(mine)
+    other.opened(theirs)
+    before = mine.snapshot()
+    at = {"line": 0, "character": 4}
+    fed.feed.edited(mine, before, mine.apply({"range": {"start": at, "end": at}, "text": "my_"}, "utf-16"))
+    fed.settle()
+    assert fed.stores._hot.text(str(places / "one" / "a.py")) == mine.text
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_accepted_text_is_remembered_unless_history_is_off(fed, places, history):
+    fed.settings = Settings(index=False, history=history)
+    fed.feed.set_roots([str(places / "one")])
+    opened = document(places / "one" / "a.py", "")
+    fed.feed.opened(opened)
+    fed.feed.accepted(opened, "return quite_special_name(argument_one, argument_two)")
+    drafted = fed.draft("x\nreturn quite_special_name(", places / "one")
+    assert drafted.startswith("argument_one, argument_two)") is history
+    assert any((places / "state").rglob("*.jsonl")) is history
+
+
+def test_files_of_the_workspace_are_copied_from_but_not_ignored_ones(places, tokenizer):
+    (places / "tokenizer.json").write_text(tokenizer._fast.to_str())
+    (places / "one" / "node_modules").mkdir()
+    (places / "one" / "loop").symlink_to(places / "one", target_is_directory=True)
+    (places / "one" / "lib.py").write_text(TEXT * 3)
+    (places / "one" / "node_modules" / "dep.py").write_text("never_to_be_seen(by, anyone, at, all)\n" * 3)
+    (places / "one" / "secrets.yml").write_text("never_to_be_seen: by_anyone\n" * 3)
+    fed = Fed(tokenizer, places)
+    fed.settings = Settings()
+    fed.feed.set_roots([str(places / "one")])
+    fed.settle()
+    indexer = fed.stores.root(str(places / "one")).indexer
+    assert indexer is not None and indexer.built.wait(25)
+    deadline = time.monotonic() + 10
+    while fed.stores.root(str(places / "one")).frozen.token_count == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert fed.draft("x\n    return first_thing(second) +", places / "one").startswith(" other_thing")
+    assert fed.draft("x\nnever_to_be_seen(by,", places / "one") == ""
+    fed.stores.stop()
+
+
+def test_events_before_the_engine_is_there_are_kept_and_without_one_dropped(places):
+    sources = Sources()
+    sources.open(None, "a.py", "", ("x",))
+    assert not sources._events.empty()
+    sources.stop()
+    for _ in range(5):
+        sources.open(None, "a.py", "", ("x",))
+    assert sources._events.qsize() <= 2
