@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-import random
 import statistics
 import sys
 from collections import Counter
@@ -34,11 +33,11 @@ from speculation.tokenizer import Tokenizer
 from speculation.verifier.base import Capabilities
 
 KEYSTROKES = 500
-PROMPT_TOKENS = 1000
+PROMPT_TOKENS = 1280  # the budget; prompts then have about a thousand
 LIMIT = 3.0
 ACCEPT_EVERY = 40  # keystrokes between two accepted answers
 LINES = 30  # typed at one place
-ANSWER_TOKENS = 12  # of an answer that nobody takes
+ANSWER_TOKENS = 6  # of an answer that nobody takes
 
 
 class ScriptedVerifier:
@@ -111,6 +110,7 @@ class Report:
     new: list[int] = field(default_factory=list)  # at each keystroke
     reused: list[int] = field(default_factory=list)
     prompt: list[int] = field(default_factory=list)
+    moving: list[int] = field(default_factory=list)  # of these, where the anchor moved
     keys: Counter[str] = field(default_factory=Counter)
     dearest: list[tuple[int, str]] = field(default_factory=list)
 
@@ -126,6 +126,7 @@ class Report:
             "new_tokens_p99": sorted(self.new)[int(len(self.new) * 0.99)],
             "keystrokes_above_10": sum(new > 10 for new in self.new),
             "dearest": sorted(self.dearest, reverse=True)[:8],
+            "where_the_anchor_moved": self.moving,
             "first_at_a_place": self.arrivals,
             "back_at_a_place": self.returns,
             "bounds": [
@@ -143,9 +144,9 @@ class Report:
 class Replay:
     """Two documents typed into in turns, every keystroke a request."""
 
-    def __init__(self, tokenizer: Tokenizer, modules: Sequence[ModuleType], seed: int = 0) -> None:
+    def __init__(self, tokenizer: Tokenizer, modules: Sequence[ModuleType]) -> None:
         self.report = Report()
-        self._random = random.Random(seed)
+        self._anchored_at: dict[str, int] = {}
         self._verifier = ScriptedVerifier(tokenizer)
         self._completer = Completer(self._verifier, tokenizer, prompt_tokens=PROMPT_TOKENS)
         self._files = [self._open(module) for module in modules]
@@ -175,11 +176,14 @@ class Replay:
 
     def _keystroke(self, name: str, anchor: Anchor, typist: Typist) -> None:
         key = typist.press()
+        anchored_at = self._anchored_at.get(name)
         accepting = typist.in_step and len(self.report.new) % ACCEPT_EVERY == ACCEPT_EVERY - 1
         line = typist.rest.split("\n")[0]
         completion = self._ask(name, anchor, typist.place, line if accepting else "never taken, ever, at all")
         metrics = completion.metrics
         self.report.keys[key] += 1
+        if metrics.anchor_line != anchored_at:
+            self.report.moving.append(metrics.new_tokens)
         self.report.new.append(metrics.new_tokens)
         self.report.reused.append(metrics.reused_tokens)
         self.report.prompt.append(metrics.prompt_tokens)
@@ -204,6 +208,7 @@ class Replay:
         prompt = completion.prompt
         self._verifier.say(prompt.required.decode("utf-8", "ignore") + answer + "\n", len(prompt.tokens))
         completion.run()
+        self._anchored_at[name] = completion.metrics.anchor_line
         return completion
 
 
@@ -214,7 +219,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from cache.models import default_model, resolve
 
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.keystrokes", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.keystrokes", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--model", default=default_model("cpu"), help="whose tokenizer and markers are used")
     parser.add_argument("--keystrokes", type=int, default=KEYSTROKES)
     parser.add_argument("--json", help="also write the report to this file")
