@@ -256,10 +256,11 @@ class Page:
         self, headings: Sequence[str], cells: Callable[[Sequence[Any]], list[str]], needs: Sequence[str] = ()
     ) -> str:
         """One row a group, those that have something at ``needs``, and one for all."""
-        rows = []
-        for row in self._rows:
-            if not needs or look_up(self._summary, json.dumps([*row, *needs])):
-                rows.append((escape(look_up(self._summary, json.dumps([*row, "key"]))), cells(row)))
+        rows = [
+            (escape(look_up(self._summary, json.dumps([*row, "key"]))), cells(row))
+            for row in self._rows
+            if not needs or look_up(self._summary, json.dumps([*row, *needs]))
+        ]
         if len(rows) > 1:
             rows.append(("all", cells(("overall",))))
         return _table([self._summary["by"], *headings], rows)
