@@ -152,7 +152,7 @@ class Window:
         folder.mkdir(parents=True, exist_ok=True)
         self.context = browser.new_context(viewport={"width": 1100, "height": 700})
         self.page = self.context.new_page()
-        self.page.goto(f"http://127.0.0.1:{server.port}/?folder={folder}")
+        self.page.goto(f"http://127.0.0.1:{server.port}/?folder={folder}", timeout=120_000)
         self.page.wait_for_selector(".monaco-workbench", timeout=90_000)
         self.page.wait_for_selector("[id='status.workbench.keybindingsUnused'], .statusbar", timeout=60_000)
 
