@@ -10,7 +10,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from speculation.acceptance import accept
-from speculation.draft import EMPTY, Draft, Drafter, Round, fit
+from speculation.draft import EMPTY, Draft, Drafter, NoDrafter, Round, fit
 from speculation.request import CompletionMetrics
 from speculation.text_end import TextEnd
 from speculation.verifier.base import Verifier
@@ -61,7 +61,7 @@ class Decoder:
     def _draft(self) -> Draft:
         """The draft to verify, clipped to what can be committed: one token is always drawn after it."""
         depth = min(self.end.stop.remaining, self._room) - 1
-        if depth <= 0:
+        if depth <= 0 or isinstance(self._drafter, NoDrafter):  # off means off, what was typed included
             return EMPTY
         draft = self.end.spelling_draft() or self.end.agreeing(self._drafter.draft(depth))
         nodes = min(MAX_POSITIONS, self._room) - 1

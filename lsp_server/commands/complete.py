@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 from lsp_server.cleanup import deadline_cut
 
 if TYPE_CHECKING:
+    from lsp_server.daemon_client import DaemonClient
     from speculation.request import CompletionEngine, CompletionRequest, Generation
     from speculation.sampling import SamplingParameters
+
+Answerer = Callable[["Task"], dict[str, Any]]
 
 LARGEST_FILE = 16 << 20  # bytes
 
@@ -70,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.file is None or arguments.at is None:
         raise InputError("give FILE and --at LINE:COL, or --batch")
     task = _task(arguments, vars(arguments))
-    answer = _answer(_load(arguments), task)
+    answer = _answerer(arguments)(task)
     if arguments.json:
         print(json.dumps(answer, ensure_ascii=False))
     else:
@@ -93,7 +97,7 @@ class Task:
 
 def _run_batch(arguments: argparse.Namespace) -> int:
     """One JSON object per line in; its answer, or {"error": …}, per line out, in the same order."""
-    engine = None
+    answer: Answerer | None = None
     for number, line in enumerate(_lines(arguments), 1):
         if not line.strip():
             continue
@@ -107,8 +111,8 @@ def _run_batch(arguments: argparse.Namespace) -> int:
         except (InputError, ValueError) as error:
             print(json.dumps({**identity, "error": f"line {number}: {error}"}), flush=True)
             continue
-        engine = engine or _load(arguments)
-        print(json.dumps({**identity, **_answer(engine, task)}, ensure_ascii=False), flush=True)
+        answer = answer or _answerer(arguments)
+        print(json.dumps({**identity, **answer(task)}, ensure_ascii=False), flush=True)
     return 0
 
 
@@ -212,6 +216,35 @@ def _offset(text: str, at: object) -> int:
     if not 1 <= column <= len(lines[line - 1]) + 1:
         raise InputError(f"--at {at}: line {line} has columns 1 to {len(lines[line - 1]) + 1}")
     return sum(len(earlier) + 1 for earlier in lines[: line - 1]) + column - 1
+
+
+def _answerer(arguments: argparse.Namespace) -> Answerer:
+    """The process that has this model loaded, where there is one; else an engine of our own."""
+    if not arguments.no_daemon:
+        from lsp_server.daemon import DaemonError, EngineChoice
+        from lsp_server.daemon_client import DaemonClient
+
+        choice = EngineChoice(arguments.model, arguments.device, arguments.engine, arguments.dtype)
+        try:
+            client = DaemonClient(choice)
+        except DaemonError:
+            pass
+        else:
+            return partial(_ask, client)
+    return partial(_answer, _load(arguments))
+
+
+def _ask(client: DaemonClient, task: Task) -> dict[str, Any]:
+    from lsp_server.daemon import DaemonError
+    from lsp_server.oneshot import FIELDS
+
+    request = {name: getattr(task.request, name) for name in FIELDS}
+    try:
+        return client.complete(
+            {**request, "sampling": asdict(task.sampling), "deadline_ms": task.deadline_ms}
+        )
+    except DaemonError as error:
+        raise InputError(f"{error}; try again with --no-daemon") from error
 
 
 def _load(arguments: argparse.Namespace) -> CompletionEngine:

@@ -135,31 +135,17 @@ def _model(report: Report, arguments: argparse.Namespace) -> bool:
 
 def _costs(report: Report, completer: Any) -> None:
     """The cost of a pass, measured now, and the acceptance at which each draft length breaks even."""
+    from lsp_server.stats_formulas import break_even_alpha
     from speculation.costs import profile
 
     table = profile(completer.verifier)
     report.sections["pass cost (ms by positions)"] = {
         str(m): round(table(m), 2) for m in (1, 2, 4, 8, 16, 32, 64)
     }
+    shares = {n: break_even_alpha(n, table(n + 1) / table(1)) for n in BREAK_EVEN_LENGTHS}
     report.sections["break-even acceptance (by drafted tokens)"] = {
-        str(length): round(break_even_acceptance(table(length + 1) / table(1), length), 3)
-        for length in BREAK_EVEN_LENGTHS
+        str(length): "never pays" if share is None else round(share, 3) for length, share in shares.items()
     }
-
-
-def break_even_acceptance(cost_ratio: float, length: int) -> float:
-    """The α at which the expected tokens of a round, (1 − α^(γ+1)) / (1 − α), equal its cost ratio.
-
-    Leviathan et al. 2023, theorem 3.8. ``cost_ratio``: t(γ + 1) / t(1). 1.0 when no acceptance pays.
-    """
-    if cost_ratio >= length + 1:
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        expected = sum(middle**i for i in range(length + 1))
-        low, high = (middle, high) if expected < cost_ratio else (low, middle)
-    return high
 
 
 def _print(report: Report) -> None:
