@@ -25,6 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 PREFILL = 512
+RIVALS = "llama,transformers-bfloat16,transformers-float32"
 OWN = "int8"
 SECOND_MODEL = "smollm2-135m-q4"
 READY = """
@@ -205,6 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--llama-python", default=sys.executable, help="an interpreter that has llama-cpp-python"
     )
+    parser.add_argument("--rivals", default=RIVALS, help=f"comma separated, of {RIVALS} (default: all)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--scripts", type=int, default=100, help="random edits on a warm cache")
@@ -235,10 +237,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "costs" in parts:
         gguf = arguments.gguf or gguf_of(arguments.model)
         rivals = {
-            f"transformers-{dtype}": (arguments.model, sys.executable) for dtype in ("bfloat16", "float32")
+            kind: (str(gguf), arguments.llama_python)
+            if kind == "llama"
+            else (arguments.model, sys.executable)
+            for kind in arguments.rivals.split(",")
+            if kind != "llama" or gguf is not None
         }
-        if gguf is not None:
-            rivals = {"llama": (str(gguf), arguments.llama_python), **rivals}
         report["costs"] = show("costs", costs(arguments.model, rivals, arguments.rounds, arguments.threads))
     if "invariance" in parts:
         report["invariance"] = show("invariance", invariance(arguments.model))

@@ -88,4 +88,13 @@ def upgrade(release: Release, window: Window) -> Upgrade:
     """Fetches both releases and cuts them into hunks. Only the old release's files are in the workspace."""
     old, new = sources(wheel(release.name, release.old)), sources(wheel(release.name, release.new))
     found = tuple(hunks(release.name, old, new, window))
-    return Upgrade(release, old, found)
+    workspace = workspace_of(old, new)
+    unseen = set(new.values()) - set(old.values())
+    if unseen.intersection(workspace.values()):
+        raise AssertionError(f"text of the new release is in the workspace of {release.name}")
+    return Upgrade(release, workspace, found)
+
+
+def workspace_of(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str]:
+    """What the editor would have on disk: the old release, and nothing of the new one."""
+    return old

@@ -1,6 +1,6 @@
 """A typing session against the real server process: latency by route, loop and keystroke cost.
 
-    python -m benchmarks.session [--file PATH] [--keystrokes 200] [--runs 2] [--command CMD …]
+    python -m benchmarks.session [--file PATH] [--keystrokes 200] [--runs 2] [-- COMMAND …]
 
 A piece of a real file is deleted and typed again at a human rhythm, with an automatic request after each key, as VS
 Code does (the request before it is cancelled). When the ghost text is what is to be typed anyway, it is accepted now
@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("--keystrokes", type=int, default=200)
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--command", nargs="+", default=[sys.executable, "-I", "-m", "lsp_server", "serve"])
+    parser.add_argument("command", nargs="*", default=[sys.executable, "-I", "-m", "lsp_server", "serve"])
     arguments = parser.parse_args()
     runs = [
         session(arguments.command, arguments.file, arguments.keystrokes, seed)

@@ -52,7 +52,7 @@ class WorkspaceDrafter:
         self._branches = self.evidence.branches(self._places(self._context, limit), 0)
         most, least = policy.most_nodes, policy.least_reach
         if policy.width == 1:
-            self._plan = grow_chain(self._branches, self, depth=limit, most=most, least_reach=least)
+            self._plan = grow_chain(self._branches, self, most=min(limit, most), least_reach=least)
         else:
             self._plan = grow_tree(
                 self._branches, self, depth=limit, most=most, width=policy.width, least_reach=least

@@ -63,10 +63,11 @@ _VOTE = [3.0 ** min(length, 12) for length in range(_LONGEST)]  # a longer match
 
 RUN = 48  # tokens looked ahead where all places agree
 LEAST_ERROR = 0.02  # smaller ones teach nothing
-RATE = 0.003  # how far one observed token moves a weight
+RATE = 0.002  # how far one observed token moves a weight
 BIAS_RATE = 0.06  # and its source's bias
 BIAS_DECAY = 0.996  # back to the fitted one
-STEEPEST = 4.0  # how far a bias may go
+STEEPEST = 4.0  # how far a bias may go down
+HIGHEST = 0.0
 
 
 class Branch(NamedTuple):
@@ -244,7 +245,7 @@ class Evidence:
                     continue  # says nothing of a source
                 if cell % _CELLS == _BIAS_AT:
                     drift = (weights[cell] - self._fitted[cell]) * BIAS_DECAY + BIAS_RATE * error
-                    weights[cell] = self._fitted[cell] + min(max(drift, -STEEPEST), STEEPEST)
+                    weights[cell] = self._fitted[cell] + min(max(drift, -STEEPEST), HIGHEST)
                 else:
                     weights[cell] += step
 

@@ -83,11 +83,10 @@ class Growth(Protocol):
 
 
 def grow_chain(
-    branches: list[Branch], growth: Growth, *, depth: int, most: int, least_reach: float = 0.0
+    branches: list[Branch], growth: Growth, *, most: int, least_reach: float = 0.0
 ) -> list[Node]:
-    """The likeliest chain: at most ``most`` nodes and ``depth`` deep, as long as it is reached at all."""
+    """The likeliest chain: at most ``most`` nodes, as long as they are reached with ``least_reach``."""
     chain: list[Node] = []
-    most = min(most, depth)
     reach, segment, parent = 1.0, 0, None
     while branches and len(chain) < most:
         _, token, members, share = branches[0][:4]

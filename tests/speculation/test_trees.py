@@ -62,7 +62,7 @@ def test_a_draft_has_the_best_chain_first_and_parents_before_children() -> None:
 
 def test_a_chain_follows_the_likeliest_branch() -> None:
     growth = Scripted(TABLE)
-    draft = as_draft(grow_chain(growth.options(()), growth, depth=8, most=8))
+    draft = as_draft(grow_chain(growth.options(()), growth, most=8))
     assert list(draft.tokens) == [1, 3, 6]
     assert draft.parents is None
 
@@ -71,16 +71,16 @@ def test_depth_most_and_least_reach_bound_what_is_grown() -> None:
     growth = Scripted(TABLE)
     start = growth.options(())
     assert [n.token for n in grow_tree(start, growth, depth=1, most=9, width=4)] == [1, 2]
-    assert [n.token for n in grow_chain(start, growth, depth=2, most=9)] == [1, 3]
-    assert [n.token for n in grow_chain(start, growth, depth=9, most=1)] == [1]
+    assert [n.token for n in grow_chain(start, growth, most=2)] == [1, 3]
+    assert [n.token for n in grow_chain(start, growth, most=1)] == [1]
     assert [n.token for n in grow_tree(start, growth, depth=9, most=9, width=4, least_reach=0.29)] == [1, 2, 3]
-    assert [n.token for n in grow_chain(start, growth, depth=9, most=9, least_reach=0.2)] == [1, 3]
+    assert [n.token for n in grow_chain(start, growth, most=9, least_reach=0.2)] == [1, 3]
 
 
 def test_forbidden_tokens_are_never_grown() -> None:
     growth = Scripted(TABLE, bad=frozenset({1, 7}))
     start = growth.options(())
-    assert grow_chain(start, growth, depth=9, most=9) == []
+    assert grow_chain(start, growth, most=9) == []
     assert [n.token for n in grow_tree(start, growth, depth=9, most=9, width=4)] == [2, 5]
 
 
