@@ -13,7 +13,12 @@ from speculation.verifier.base import VerifierError
 
 Weights = Literal["int8", "int4"]
 
-DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+DTYPES = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
 LAYER_KINDS = {"full_attention", "sliding_attention"}
 DATA_DEPENDENT_ROTARY = {"dynamic", "longrope"}  # frequencies that follow the longest position of a pass
 
@@ -39,6 +44,8 @@ def load_model(directory: str, dtype: str, device: str, weights: Weights | None 
 
     ``dtype`` is one of `DTYPES`; ``weights`` quantises the linear layers' weights.
     """
+    if dtype not in DTYPES:
+        raise VerifierError(f"the graphs engine has no {dtype}: use {', '.join(DTYPES)}")
     model = AutoModelForCausalLM.from_pretrained(
         directory, dtype=DTYPES[dtype], local_files_only=True, trust_remote_code=False, use_safetensors=True
     )

@@ -354,6 +354,17 @@ def test_int8_weights_stay_close_and_halve_what_a_pass_reads():
     torch.testing.assert_close(verifier.verify(slot, tokens(60)[50:]), exact[50:].float(), rtol=0, atol=0.05)
 
 
+def test_a_saved_model_is_loaded_in_the_precision_asked_for(tmp_path):
+    model = random_model("qwen2", torch.float32)
+    model.save_pretrained(tmp_path)
+    verifier = GraphsVerifier.load(str(tmp_path), "small", "float64", "cpu", max_context=128)
+    assert (verifier.capabilities.model, verifier.capabilities.dtype) == ("small", "float64")
+    expected = plain(model.double(), tokens(20))
+    assert_same(verifier.verify(verifier.open_slot(), tokens(20)), expected)
+    with pytest.raises(VerifierError, match="has no int3"):
+        GraphsVerifier.load(str(tmp_path), "small", "int3", "cpu")
+
+
 def test_the_context_follows_the_free_memory():
     assert context_for(None, 1000, wanted=8192) == 8192
     assert context_for(RESERVE_BYTES + 10**9, 1000, wanted=8192) == 8192
