@@ -139,54 +139,102 @@ def _branch_group(
     return Group(torch.tensor(nodes), len(nodes), width, queries, mask, slots.flatten())
 
 
-def attend(plan: Plan, queries: Tensor, cache: Tensor, geometry: Geometry) -> Tensor:
-    """Attention of scaled ``queries`` ``[count, heads * head_dim]`` over ``cache`` ``[slots, kv_width]``.
+class Attention:
+    """Attention of one pass over all layers. The caller fills ``rows`` and asks for a layer at a time; what can be laid
+    out once for all layers is, because at one position a pass is mostly small operators."""
 
-    The pass's own keys and values must be in the cache already. Returns ``[count, heads * head_dim]``.
-    """
-    out = torch.empty_like(queries)
-    for group in plan.groups:
-        if group.tail is None:
-            _attend_chain(group, queries, cache, geometry, out)
+    def __init__(self, plan: Plan, cache: Tensor, geometry: Geometry) -> None:
+        """``cache``: ``[layers, slots, kv_width]``; the pass's own keys and values are written into it."""
+        width = geometry.heads * geometry.head_dim
+        heads = (plan.count, geometry.kv_heads, geometry.group, geometry.head_dim)
+        self.rows = torch.empty(plan.count, width + geometry.kv_width)  # scaled queries, keys, values
+        self._out = torch.empty(plan.count, width)
+        self._new = self.rows[:, width:]
+        self._written = cache[:, plan.start : plan.start + plan.count].unbind(0)
+        queries, out = self.rows[:, :width].view(heads), self._out.view(heads)
+        self._groups = [
+            (_Chain if group.tail is None else _Branches)(group, queries, out, cache, geometry)
+            for group in plan.groups
+        ]
+
+    def layer(self, index: int) -> Tensor:
+        """Writes keys and values, and returns ``[count, heads * head_dim]``, valid until the next call."""
+        self._written[index].copy_(self._new)
+        for group in self._groups:
+            group.attend(index)
+        return self._out
+
+
+def _keys_and_values(cache: Tensor, width: int, geometry: Geometry) -> tuple[Tensor, Tensor]:
+    """Views ``[layers, kv_heads, width, head_dim]`` of the first ``width`` slots."""
+    shape = (len(cache), width, 2, geometry.kv_heads, geometry.head_dim)
+    keys, values = cache[:, :width].view(shape).permute(2, 0, 3, 1, 4)
+    return keys, values
+
+
+class _Chain:
+    """Rows whose keys lie in path order in the cache."""
+
+    def __init__(self, group: Group, queries: Tensor, out: Tensor, cache: Tensor, geometry: Geometry) -> None:
+        used, split = group.count * geometry.group, group.split
+        kv_heads, rows, dim = group.queries.shape
+        packed = (kv_heads, group.count, geometry.group, dim)
+        self._queries, self._mask, self._split = group.queries, group.mask, split
+        self._unpacked = queries[group.rows].transpose(0, 1)
+        self._packed = group.queries[:, :used].view(packed)
+        keys, values = _keys_and_values(cache, group.width, geometry)
+        self._keys = keys.transpose(-1, -2).unbind(0)
+        self._head, self._tail = values[:, :, :split].unbind(0), values[:, :, split:].unbind(0)
+        self._weights = torch.empty(kv_heads, rows, group.width)
+        self._head_weights, self._tail_weights = self._weights[..., :split], self._weights[..., split:]
+        self._result = torch.empty(kv_heads, rows, dim)
+        self._kept = self._result[:, :used].view(packed)
+        self._into = out[group.rows].transpose(0, 1)
+
+    def attend(self, layer: int) -> None:
+        """One layer, from the queries to the output rows."""
+        self._packed.copy_(self._unpacked)
+        scores = torch.baddbmm(self._mask, self._queries, self._keys[layer])
+        torch.softmax(scores, -1, out=self._weights)
+        if self._split:
+            head = torch.bmm(self._head_weights, self._head[layer])
+            torch.baddbmm(head, self._tail_weights, self._tail[layer], out=self._result)
         else:
-            _attend_branches(group, queries, cache, geometry, out)
-    return out
+            torch.bmm(self._tail_weights, self._tail[layer], out=self._result)
+        self._into.copy_(self._kept)
 
 
-def _attend_chain(group: Group, queries: Tensor, cache: Tensor, geometry: Geometry, out: Tensor) -> None:
-    kv, per, dim = geometry.kv_heads, geometry.group, geometry.head_dim
-    used = group.count * per
-    packed = group.queries[:, :used].view(kv, group.count, per, dim)
-    packed.copy_(queries[group.rows].view(group.count, kv, per, dim).transpose(0, 1))
-    keys, values = cache[: group.width].view(group.width, 2, kv, dim).permute(1, 2, 0, 3)
-    weights = torch.bmm(group.queries, keys.transpose(1, 2)).add_(group.mask)
-    weights = torch.softmax(weights, -1)
-    split = group.split
-    result = torch.bmm(weights[..., split:], values[:, split:])
-    if split:
-        result += torch.bmm(weights[..., :split], values[:, :split])
-    into = out[group.rows].view(group.count, kv, per, dim)
-    into.copy_(result[:, :used].view(kv, group.count, per, dim).transpose(0, 1))
+class _Branches:
+    """Tree nodes off the best chain: the tails of their paths are gathered."""
 
+    def __init__(self, group: Group, queries: Tensor, out: Tensor, cache: Tensor, geometry: Geometry) -> None:
+        self._group, self._all_queries, self._out, self._cache = group, queries, out, cache
+        self._packed = group.queries[:, :, : geometry.group]
+        keys, self._head_values = _keys_and_values(cache, group.split, geometry)
+        self._head_keys = keys.transpose(-1, -2)
+        self._geometry = geometry
 
-def _attend_branches(group: Group, queries: Tensor, cache: Tensor, geometry: Geometry, out: Tensor) -> None:
-    kv, per, dim = geometry.kv_heads, geometry.group, geometry.head_dim
-    n, split, rows = group.count, group.split, group.queries.shape[2]
-    assert group.tail is not None
-    group.queries[:, :, :per] = queries[group.rows].view(n, kv, per, dim)
-    tail = cache.index_select(0, group.tail).view(n, -1, 2, kv, dim).permute(2, 0, 3, 1, 4)
-    tail_keys, tail_values = tail.reshape(2, n * kv, -1, dim)
-    scores = torch.bmm(group.queries.view(n * kv, rows, dim), tail_keys.transpose(1, 2))
-    scores = scores.view(n, kv, rows, -1)
-    if split:
-        by_head = group.queries.transpose(0, 1).reshape(kv, n * rows, dim)
-        keys, values = cache[:split].view(split, 2, kv, dim).permute(1, 2, 0, 3)
-        head_scores = torch.bmm(by_head, keys.transpose(1, 2)).view(kv, n, rows, split).transpose(0, 1)
-        scores = torch.cat((head_scores, scores), -1)
-    weights = torch.softmax(scores.add_(group.mask), -1)
-    tail_weights = weights[..., split:].reshape(n * kv, rows, -1)
-    result = torch.bmm(tail_weights, tail_values).view(n, kv, rows, dim)
-    if split:
-        head_weights = weights[..., :split].transpose(0, 1).reshape(kv, n * rows, split)
-        result += torch.bmm(head_weights, values).view(kv, n, rows, dim).transpose(0, 1)
-    out[group.rows] = result[:, :, :per].reshape(n, -1)
+    def attend(self, layer: int) -> None:
+        """One layer, from the queries to the output rows."""
+        group, kv_heads, dim = self._group, self._geometry.kv_heads, self._geometry.head_dim
+        n, split, rows = group.count, group.split, group.queries.shape[2]
+        assert group.tail is not None
+        self._packed.copy_(self._all_queries[group.rows])
+        tail = self._cache[layer].index_select(0, group.tail).view(n, -1, 2, kv_heads, dim)
+        tail_keys, tail_values = tail.permute(2, 0, 3, 1, 4).reshape(2, n * kv_heads, -1, dim)
+        scores = torch.bmm(group.queries.view(n * kv_heads, rows, dim), tail_keys.transpose(1, 2))
+        scores = scores.view(n, kv_heads, rows, -1)
+        if split:
+            by_head = group.queries.transpose(0, 1).reshape(kv_heads, n * rows, dim)
+            head_scores = torch.bmm(by_head, self._head_keys[layer]).view(kv_heads, n, rows, split)
+            scores = torch.cat((head_scores.transpose(0, 1), scores), -1)
+        weights = torch.softmax(scores.add_(group.mask), -1)
+        tail_weights = weights[..., split:].reshape(n * kv_heads, rows, -1)
+        if split:
+            head_weights = weights[..., :split].transpose(0, 1).reshape(kv_heads, n * rows, split)
+            head = torch.bmm(head_weights, self._head_values[layer]).view(kv_heads, n, rows, dim)
+            base = head.transpose(0, 1).reshape(n * kv_heads, rows, dim)
+            result = torch.baddbmm(base, tail_weights, tail_values)
+        else:
+            result = torch.bmm(tail_weights, tail_values)
+        self._out[group.rows] = result.view(n, kv_heads, rows, dim)[:, :, : self._geometry.group]

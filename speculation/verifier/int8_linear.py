@@ -34,8 +34,11 @@ def quantize(weight: Tensor, pair_bound: bool) -> tuple[Tensor, Tensor]:
 
 
 def row_scale(rows: Tensor) -> Tensor:
-    """The largest magnitude of each row ``[m, 1]``; never zero, so that it can divide."""
-    return rows.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
+    """The largest magnitude of each row ``[m, 1]``.
+
+    A row of zeros has 0: divided by it, it becomes something finite as an integer, and 0 again when scaled back.
+    """
+    return rows.abs().amax(-1, keepdim=True)
 
 
 def packed_product(weight: Tensor, scale: Tensor) -> Product:
@@ -78,6 +81,7 @@ def float_product(weight: Tensor, scale: Tensor, dtype: torch.dtype) -> Product:
         count = len(rows)
         if count < least:
             rows = torch.nn.functional.pad(rows, (0, 0, 0, least - count))
+        rows = torch.nan_to_num(rows)
         return torch.nn.functional.linear(rows.to(dtype), dense)[:count].float()
 
     return product

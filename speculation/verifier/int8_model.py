@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from speculation.verifier.architecture import Architecture, rope_frequencies
-from speculation.verifier.attention import Plan, attend
+from speculation.verifier.attention import Attention, Plan
 from speculation.verifier.int8_linear import BACKENDS, Product, row_scale
 from speculation.verifier.weights import WeightFile
 
+_PAD = 8  # floats behind a hidden state; the first holds the norm's epsilon
 _VECTOR = 32  # floats: flat operators leave no scalar tail where a thread's share is a multiple of this
 
 
@@ -30,15 +31,6 @@ class Linear:
 
     product: Product
     bias: Tensor | None
-
-    def __call__(self, rows: Tensor, rest: Tensor | None = None) -> Tensor:
-        """``rows`` times the weight; ``rest`` ``[m, 1]`` is a factor of the rows that they do not carry."""
-        scale = row_scale(rows)
-        result = self.product(rows / scale)
-        result *= scale if rest is None else scale * rest
-        if self.bias is not None:
-            result += self.bias
-        return result
 
 
 @dataclass(slots=True)
@@ -63,6 +55,9 @@ class FusedModel:
         self._frequencies = rope_frequencies(architecture)
         self.weight_bytes = weights.stat().st_size
         file = WeightFile(weights)
+        root = (
+            architecture.hidden**0.5
+        )  # rows are divided by the norm of their sum of squares, not of their mean
 
         def linear(name: str) -> Linear:
             bias = file.read(f"{name}.bias") if f"{name}.bias" in file else None
@@ -70,10 +65,10 @@ class FusedModel:
 
         def layer(index: int) -> Layer:
             return Layer(
-                file.read(f"{index}.attention_norm"),
+                file.read(f"{index}.attention_norm") * root,
                 linear(f"{index}.qkv"),
                 linear(f"{index}.output"),
-                file.read(f"{index}.mlp_norm"),
+                file.read(f"{index}.mlp_norm") * root,
                 linear(f"{index}.gate_up"),
                 linear(f"{index}.down"),
                 self._qk_norm(file.read, index) if architecture.qk_norm else None,
@@ -83,59 +78,71 @@ class FusedModel:
             head = pool.submit(linear, "head")
             self._layers = list(pool.map(layer, range(architecture.layers)))
             self._head = head.result()
-        self._norm = file.read("norm")
+        self._norm = file.read("norm") * root
         self._embedding = file.map("embedding")
         # fused operators round otherwise in the scalar tail of a vector loop, whose place depends on the pass
         self._activation = _silu if _has_tail(architecture.intermediate) else torch.nn.functional.silu
         geometry = architecture.geometry
         turned = (geometry.heads + 2 * geometry.kv_heads) * geometry.head_dim
         self._rotate = _complex_product if _has_tail(turned) else torch.mul
+        self._fused_sums = not (_has_tail(architecture.hidden) or _has_tail(turned))
 
     def forward(self, ids: Tensor, plan: Plan, cache: Tensor) -> Tensor:
-        """Hidden states ``[n, hidden]`` of ``ids`` ``[n]``; writes their keys and values into ``cache``.
+        """Final states ``[n, hidden + _PAD]`` of ``ids`` ``[n]`` for `logits`; fills the keys and values in ``cache``.
 
-        ``cache``: ``[layers, slots, kv_width]``; one of fewer layers runs only these, which the self-test
-        does.
+        ``cache``: ``[layers, slots, kv_width]``; one of fewer layers runs only these, which the self-test does.
         """
+        architecture = self.architecture
+        attention = Attention(plan, cache, architecture.geometry)
         rotation = self._rotation(plan.positions)
-        written = slice(plan.start, plan.start + plan.count)
-        hidden = self._embedding.index_select(0, ids).float()
-        for layer, held in zip(self._layers, cache.unbind(0), strict=False):
-            self._attention(layer, hidden, rotation, plan, held, written)
-            self._mlp(layer, hidden)
-        return hidden
+        turned = torch.view_as_complex(attention.rows.view(*rotation.shape, 2))
+        state = torch.zeros(len(ids), architecture.hidden + _PAD)
+        state[:, architecture.hidden] = (architecture.hidden * architecture.norm_eps) ** 0.5
+        hidden = state[:, : architecture.hidden]
+        hidden.copy_(self._embedding.index_select(0, ids))
+        for index in range(len(cache)):
+            layer = self._layers[index]
+            qkv = self._normalised(layer.qkv, layer.attention_norm, state, hidden)
+            if layer.qk_norm is not None:
+                self._normalise_heads(qkv, layer.qk_norm)
+            self._rotate(torch.view_as_complex(qkv.view(*rotation.shape, 2)), rotation, out=turned)
+            self._add_to(hidden, layer.output, attention.layer(index))
+            gate, up = self._normalised(layer.gate_up, layer.mlp_norm, state, hidden).chunk(2, -1)
+            self._add_to(hidden, layer.down, self._activation(gate).mul_(up))
+        return state
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Logits ``[n, vocab]`` of hidden states."""
-        return self._head(hidden * self._norm, self._inverse_rms(hidden))
+    def logits(self, state: Tensor) -> Tensor:
+        """Logits ``[n, vocab]`` of final states."""
+        return self._normalised(self._head, self._norm, state, state[:, : self.architecture.hidden])
 
-    def _attention(
-        self, layer: Layer, hidden: Tensor, rotation: Tensor, plan: Plan, cache: Tensor, written: slice
-    ) -> None:
-        geometry = self.architecture.geometry
-        qkv = layer.qkv(hidden * layer.attention_norm, self._inverse_rms(hidden))
-        if layer.qk_norm is not None:
-            self._normalise_heads(qkv, layer.qk_norm)
-        pairs = torch.view_as_complex(qkv.view(*rotation.shape, 2))
-        rotated = torch.view_as_real(self._rotate(pairs, rotation)).view(qkv.shape)
-        queries = geometry.heads * geometry.head_dim
-        cache[written] = rotated[:, queries:]
-        hidden += layer.output(attend(plan, rotated[:, :queries], cache, geometry))
+    def _normalised(self, linear: Linear, norm: Tensor, state: Tensor, hidden: Tensor) -> Tensor:
+        """The product of the hidden states' root-mean-square norm. ``state`` ends in the norm's epsilon."""
+        rows = hidden * norm
+        scale = row_scale(rows)
+        result = linear.product(rows.div_(scale))
+        scale.div_(torch.linalg.vector_norm(state, 2, -1, True))
+        if linear.bias is None:
+            return result.mul_(scale)
+        if self._fused_sums:
+            return torch.addcmul(linear.bias, result, scale)
+        return result.mul_(scale).add_(linear.bias)
 
-    def _mlp(self, layer: Layer, hidden: Tensor) -> None:
-        gate, up = layer.gate_up(hidden * layer.mlp_norm, self._inverse_rms(hidden)).chunk(2, -1)
-        inner = self._activation(gate)
-        inner *= up
-        hidden += layer.down(inner)
-
-    def _inverse_rms(self, hidden: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(hidden, 2, -1, True)
-        return norm.square_().div_(hidden.shape[-1]).add_(self.architecture.norm_eps).rsqrt_()
+    def _add_to(self, hidden: Tensor, linear: Linear, rows: Tensor) -> None:
+        """Adds the product of ``rows``, which are used up."""
+        scale = row_scale(rows)
+        result = linear.product(rows.div_(scale))
+        if self._fused_sums:
+            hidden.addcmul_(result, scale)
+        else:
+            hidden.add_(result.mul_(scale))
+        if linear.bias is not None:
+            hidden.add_(linear.bias)
 
     def _normalise_heads(self, qkv: Tensor, weight: Tensor) -> None:
         geometry = self.architecture.geometry
         heads = qkv.view(len(qkv), -1, geometry.head_dim)[:, : geometry.heads + geometry.kv_heads]
-        heads *= self._inverse_rms(heads)
+        norm = torch.linalg.vector_norm(heads, 2, -1, True).square_().div_(geometry.head_dim)
+        heads *= norm.add_(self.architecture.norm_eps).rsqrt_()
         heads *= weight
 
     def _rotation(self, positions: Tensor) -> Tensor:
@@ -162,6 +169,6 @@ def _silu(values: Tensor) -> Tensor:
     return values / (1 + torch.exp(-values))
 
 
-def _complex_product(left: Tensor, right: Tensor) -> Tensor:
-    real = left.real * right.real - left.imag * right.imag
-    return torch.complex(real, left.real * right.imag + left.imag * right.real)
+def _complex_product(left: Tensor, right: Tensor, out: Tensor) -> None:
+    out.real.copy_(left.real * right.real - left.imag * right.imag)
+    out.imag.copy_(left.real * right.imag + left.imag * right.real)

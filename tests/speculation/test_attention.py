@@ -8,9 +8,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from speculation.verifier.attention import MAX_DEPTH, TAIL, WIDTH, Geometry, attend, plan_pass, width_of
+from speculation.verifier.attention import (
+    MAX_DEPTH,
+    TAIL,
+    WIDTH,
+    Attention,
+    Geometry,
+    Plan,
+    plan_pass,
+    width_of,
+)
 
 GEOMETRIES = [Geometry(14, 2, 64), Geometry(9, 3, 64), Geometry(4, 4, 16), Geometry(5, 1, 24)]
+
+
+def attend(plan: Plan, queries: Tensor, cache: Tensor, geometry: Geometry) -> Tensor:
+    """One layer, whose keys and values are in the cache already."""
+    attention = Attention(plan, cache[None], geometry)
+    attention.rows.copy_(torch.cat((queries, cache[plan.start : plan.start + plan.count]), 1))
+    return attention.layer(0).clone()
 
 
 def plain(queries: Tensor, cache: Tensor, slots: list[list[int]], geometry: Geometry) -> Tensor:

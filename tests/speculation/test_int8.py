@@ -141,13 +141,14 @@ def test_the_self_test_finds_rows_invariant(verifier: Int8Verifier) -> None:
 def test_the_self_test_sees_attention_that_is_not_invariant(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nudged(plan, *arguments):  # type: ignore[no-untyped-def]
-        return attend(plan, *arguments) * (1 + 1e-6 * plan.count)
+    from speculation.verifier.attention import Attention
 
-    from speculation.verifier import int8_model
+    layer = Attention.layer
 
-    attend = int8_model.attend
-    monkeypatch.setattr(int8_model, "attend", nudged)
+    def nudged(attention: Attention, index: int) -> Tensor:
+        return layer(attention, index) * (1 + 1e-6 * len(attention.rows))
+
+    monkeypatch.setattr(Attention, "layer", nudged)
     assert not load(models, "qwen2").capabilities.row_invariant
 
 
