@@ -27,6 +27,7 @@ FAMILIES = ("request", "deleted", "indexed")  # of sources that are re-aligned w
 # name of a kind -> (source it is counted as, kind whose fitted weights it starts with)
 KIND_ROWS: dict[str, tuple[str, str]] = {
     "request": ("request", "request"),
+    "below": ("request", "below"),  # the request's own text after the cursor
     "suffix": ("suffix", "suffix"),
     "deleted": ("deleted", "deleted"),
     "deleted-start": ("deleted", "deleted-start"),

@@ -14,6 +14,7 @@ from speculation.evidence import KIND
 from speculation.proposers.base import BREAK, TAIL, Context, Continuation
 
 PLACES = 24  # looked at per gram, most recent first
+_ABOVE, _BELOW = KIND["request"], KIND["below"]
 _BREAK_CHARACTER = "\U0010ffff"  # no token id is that high
 
 
@@ -71,20 +72,29 @@ class PromptLookupProposer:
 
     def __init__(self) -> None:
         self._text = SearchableText()
+        self._below = range(0)  # where the suffix is
 
     def start(self, request: DraftRequest) -> None:
         """A new request begins."""
         self._text = SearchableText([request.context, request.suffix, [*request.prefix, *request.middle]])
+        first = len(request.context) + 2
+        self._below = range(first, first + len(request.suffix))
 
     def commit(self, tokens: Sequence[int]) -> None:
         """These tokens were committed at the end of the context."""
         self._text.extend(tokens)
 
     def propose(self, context: Context, limit: int) -> list[Continuation]:
-        """Every recent place that ends like the context."""
-        kind, tokens = KIND["request"], self._text.tokens
+        """Every recent place that ends like the context; the most recent of the longest is the newest."""
         places = self._text.places(context.tokens)
-        return [Continuation(kind, length, tokens, at, n == 0) for n, (length, at) in enumerate(places)]
+        if not places:
+            return []
+        best = max(places)
+        tokens, below = self._text.tokens, self._below
+        return [
+            Continuation(_BELOW if place[1] in below else _ABOVE, place[0], tokens, place[1], place is best)
+            for place in places
+        ]
 
 
 class SuffixStartProposer:

@@ -15,7 +15,7 @@ from speculation.proposers.base import BREAK, TAIL, Context, Continuation
 
 WINDOW = 48  # tokens looked through for the new token
 HITS = 3
-_FAMILY = {"request": "request", "suffix": "request", "deleted": "deleted", "answer": "deleted"}
+_FAMILY = {"request": "request", "below": "request", "suffix": "request", "deleted": "deleted", "answer": "deleted"}
 
 
 @dataclass(slots=True)
