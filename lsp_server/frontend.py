@@ -22,6 +22,7 @@ from lsp_server.memory import SessionMemory
 from lsp_server.settings import resolve
 
 PARENT_CHECK_S = 1.0
+INTERNAL_ERROR = -32603
 REPLAY = "specComplete-replay"
 FAILURES_BEFORE_REST = 5
 REST_S = 10.0  # between attempts, once that many have failed
@@ -84,8 +85,7 @@ class FrontEnd:
         """Connects for the first time; the editor's `initialize` waits for it."""
         try:
             self._take(self._connect(self._choice))
-        except (DaemonError, OSError) as error:
-            self._tell(f"spec-complete: {error}")
+        except (DaemonError, OSError):
             threading.Thread(target=self._reconnect, daemon=True).start()
 
     def _take(self, connection: socket.socket) -> None:
@@ -146,7 +146,7 @@ class FrontEnd:
                 connection = self._connect(self._choice)
             except (DaemonError, OSError) as error:
                 if self._failures == FAILURES_BEFORE_REST:
-                    self._tell(f"spec-complete: {error}")
+                    self._give_up(f"spec-complete: {error}")
                 time.sleep(0.2)
                 continue
             with self._lock:
@@ -160,6 +160,15 @@ class FrontEnd:
                 if all(self._send(frame(message)) for message in self._memory.replay(initialize or REPLAY)):
                     return
                 self._connection = None
+
+    def _give_up(self, message: str) -> None:
+        """Tells once what is wrong; an `initialize` that still waits is refused."""
+        self._tell(message)
+        with self._lock:
+            for request_id in [key for key, method in self._pending.items() if method == "initialize"]:
+                del self._pending[request_id]
+                error = {"code": INTERNAL_ERROR, "message": message}
+                self._write(frame({"jsonrpc": "2.0", "id": request_id, "error": error}))
 
     def _write(self, data: bytes) -> None:
         with self._out_lock, contextlib.suppress(OSError, ValueError):

@@ -73,6 +73,7 @@ class CompletionServer(LanguageServer):
         self.cells = NotebookCells(self.session)
         self._sources: dict[str, object] = {}  # settings by source
         self._roots: list[str] = []  # as of `initialize`
+        self._settled = False  # after `initialized`
         self._stop_listening = service.listen(self._service_status)
         self.protocol.direct = DIRECT
         self.protocol.needs_no_initialize = frozenset(UNINITIALIZED)
@@ -94,7 +95,7 @@ class CompletionServer(LanguageServer):
             self.protocol.notify("specComplete/status", status.as_json())
         if "didChangeStatus" in self.wants:
             self.protocol.notify("didChangeStatus", status.as_change())
-        if status.kind == "error" and self.protocol.initialized:
+        if status.kind == "error":
             self._log(status.message, types.MessageType.Error)
 
     def more_available(self, uri: str) -> None:
@@ -120,7 +121,7 @@ class CompletionServer(LanguageServer):
         engine = self.service.engine
         if engine is not None:
             self.recorder.facts.of_engine(engine)
-        if self.protocol.initialized:
+        if self._settled:
             self.status(status)
 
     # settings and folders
@@ -141,6 +142,7 @@ class CompletionServer(LanguageServer):
 
     def settle(self) -> None:
         """`initialized`: from now on the client may be spoken to."""
+        self._settled = True
         self._apply_settings()
         self.session.feed.set_roots(self._roots)
         self._service_status(self.service.status)

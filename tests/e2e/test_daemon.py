@@ -26,24 +26,29 @@ server, options = sys.argv[1], json.loads(sys.argv[2])
 path = options["socket"]
 
 def connect(choice):
-    for attempt in range(2):
+    try:
+        return connected()
+    except OSError:
+        Path(path).unlink(missing_ok=True)
+    child = subprocess.Popen(
+        [sys.executable, "-I", server, json.dumps(options)], start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )
+    with open(options["pids"], "a") as file:
+        print(child.pid, file=file)
+    deadline = time.monotonic() + 30
+    while True:
         try:
-            connection = socket.socket(socket.AF_UNIX)
-            connection.connect(path)
-            return connection
+            return connected()
         except OSError:
-            if attempt:
+            if time.monotonic() > deadline:
                 raise
-            Path(path).unlink(missing_ok=True)
-            child = subprocess.Popen(
-                [sys.executable, "-I", server, json.dumps(options)], start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            )
-            with open(options["pids"], "a") as file:
-                print(child.pid, file=file)
-            deadline = time.monotonic() + 20
-            while not Path(path).exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
+        time.sleep(0.02)
+
+def connected():
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(path)
+    return connection
 
 sys.exit(FrontEnd(sys.stdin.buffer, sys.stdout.buffer, connect).run())
 """
@@ -154,14 +159,27 @@ async def test_after_a_crash_in_mid_request_the_next_request_works_with_the_righ
     assert len({reply["id"] for reply in client.replies}) == len(client.replies)
 
 
-async def test_a_process_that_cannot_start_leaves_the_editor_in_peace(daemons):
-    daemons.options["socket"] = "/nowhere/at/all"
+BROKEN = """
+import sys
+from lsp_server.daemon import DaemonError
+from lsp_server.frontend import FrontEnd
+
+def connect(choice):
+    raise DaemonError("the disk is full")
+
+sys.exit(FrontEnd(sys.stdin.buffer, sys.stdout.buffer, connect).run())
+"""
+
+
+async def test_a_process_that_cannot_start_is_told_once_and_nothing_hangs(daemons):
+    daemons.script.write_text(BROKEN)
     client = await daemons.attach()
-    client.request("initialize", {"processId": None, "capabilities": {}})
+    _, initialize = client.request("initialize", {"processId": None, "capabilities": {}})
     client.open("x = ")
     _, future = client.ask(0, 4)
     assert (await asyncio.wait_for(future, 30))["result"] is None
-    await client.until(lambda: client.said("window/logMessage"), 30)
+    assert "the disk is full" in (await asyncio.wait_for(initialize, 30))["error"]["message"]
+    assert len(client.said("window/logMessage")) == 1
     assert client.process.returncode is None
 
 
