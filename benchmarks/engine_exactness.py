@@ -43,6 +43,7 @@ def error(model: str) -> dict[str, Any]:
             same = (expected.argmax(-1) == got.argmax(-1)).sum()
             divergence = (expected.exp() * (expected - got)).sum()
             sums[name] += np.array([float(same), float(divergence)])
+        print(f"error against float32, {model}: {len(text)} positions more", file=sys.stderr)
     count = sum(map(len, texts))
     return {
         "positions": count,

@@ -157,9 +157,13 @@ class Attention:
             for group in plan.groups
         ]
 
+    def write(self, index: int) -> None:
+        """Writes the keys and values of ``rows`` into a layer."""
+        self._written[index].copy_(self._new)
+
     def layer(self, index: int) -> Tensor:
         """Writes keys and values, and returns ``[count, heads * head_dim]``, valid until the next call."""
-        self._written[index].copy_(self._new)
+        self.write(index)
         for group in self._groups:
             group.attend(index)
         return self._out

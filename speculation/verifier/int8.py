@@ -91,7 +91,7 @@ class Int8Verifier:
 
     @torch.inference_mode()
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
-        held, _ = self._forward(slot, tokens, None)
+        held, _ = self._forward(slot, tokens, None, states=False)
         held.length += len(tokens)
 
     @torch.inference_mode()
@@ -122,10 +122,10 @@ class Int8Verifier:
         held.pending = None
 
     def _forward(
-        self, slot: int, tokens: Sequence[int], parents: Sequence[int] | None
+        self, slot: int, tokens: Sequence[int], parents: Sequence[int] | None, states: bool = True
     ) -> tuple[Slot, Tensor]:
         check_nodes(tokens, parents, self._kv[slot].length, self.capabilities)
         held = self._kv.reserve(slot, len(tokens))
         plan = plan_pass(held.length, len(tokens), parents, self._geometry)
         held.pending = None
-        return held, self._model.forward(torch.tensor(tokens), plan, held.data)
+        return held, self._model.forward(torch.tensor(tokens), plan, held.data, states)

@@ -87,8 +87,10 @@ class FusedModel:
         self._rotate = _complex_product if _has_tail(turned) else torch.mul
         self._fused_sums = not (_has_tail(architecture.hidden) or _has_tail(turned))
 
-    def forward(self, ids: Tensor, plan: Plan, cache: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, plan: Plan, cache: Tensor, states: bool = True) -> Tensor:
         """Final states ``[n, hidden + _PAD]`` of ``ids`` ``[n]`` for `logits`; fills the keys and values in ``cache``.
+
+        Without ``states`` the last layer stops at its keys and values, and what is returned means nothing.
 
         ``cache``: ``[layers, slots, kv_width]``; one of fewer layers runs only these, which the self-test does.
         """
@@ -106,6 +108,9 @@ class FusedModel:
             if layer.qk_norm is not None:
                 self._normalise_heads(qkv, layer.qk_norm)
             self._rotate(torch.view_as_complex(qkv.view(*rotation.shape, 2)), rotation, out=turned)
+            if not states and index == len(cache) - 1:
+                attention.write(index)
+                break
             self._add_to(hidden, layer.output, attention.layer(index))
             gate, up = self._normalised(layer.gate_up, layer.mlp_norm, state, hidden).chunk(2, -1)
             self._add_to(hidden, layer.down, self._activation(gate).mul_(up))

@@ -16,7 +16,7 @@ _LAYERS = 2
 _CONTEXT = TAIL + WIDTH - 5  # the nodes after it have two key widths, both with a head and a tail
 _PARENTS = (-1, 0, 1, 2, 3, 4, 5, 6, 1, 8, 9, 10, 11, 12, 0, 14)  # a chain of 8, a branch of 6, another of 2
 _CHUNK_MS = 90.0
-_CHUNKS = range(32, 257, 32)
+_CHUNKS = range(8, 257, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,12 @@ def self_test(model: FusedModel) -> Findings:
     layers = min(_LAYERS, architecture.layers)
     cache, again = (torch.zeros(layers, TAIL + 2 * WIDTH, architecture.geometry.kv_width) for _ in range(2))
     _run(model, context, 0, cache)
-    began = thread_time()
-    _run(model, context[:WIDTH], 0, again)
-    per_position = (thread_time() - began) * 1e3 / WIDTH * architecture.layers / layers
+    times = []
+    for _ in range(2):  # the first touches memory for the first time
+        began = thread_time()  # of this thread, so that a busy machine does not count
+        _run(model, context[:WIDTH], 0, again)
+        times.append(thread_time() - began)
+    per_position = min(times) * 1e3 / WIDTH * architecture.layers / layers
     _run(model, context[WIDTH:-1], WIDTH, again)
     _run(model, context[-1:], _CONTEXT - 1, again)
     same = torch.equal(cache[:, :_CONTEXT], again[:, :_CONTEXT])
