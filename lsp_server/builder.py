@@ -33,6 +33,7 @@ class RequestBuilder:
     anchor: Anchor
     context: tuple[tuple[str, tuple[str, ...]], ...]
     previous_answer: Sequence[int]
+    forced_ids: Sequence[int]
 
     @classmethod
     def of(
@@ -43,12 +44,25 @@ class RequestBuilder:
         settings: Settings,
         anchor: Anchor,
         previous_answer: Sequence[int],
+        forced_ids: Sequence[int],
     ) -> RequestBuilder:
-        """For requests in ``document``, with the other documents as they are now."""
+        """For requests in ``document``, with the other documents as they are now.
+
+        ``forced_ids``: ids of the last generation's middle; they count as far as they spell what was typed.
+        """
         path = path_of(document.uri)
         characters = settings.context_characters if settings.context_files else 0
         context = neighbours(document, others, roots, lambda other: not why_not(other, settings), characters)
-        return cls(path, root_of(path, roots), document.language, settings, anchor, context, previous_answer)
+        return cls(
+            path,
+            root_of(path, roots),
+            document.language,
+            settings,
+            anchor,
+            context,
+            previous_answer,
+            forced_ids,
+        )
 
     def build(self, place: Place, candidate: int, speculation: bool) -> CompletionRequest:
         """The request of the i-th candidate at a place.
@@ -69,6 +83,7 @@ class RequestBuilder:
             sampling=self._sampling(candidate),
             frozen_prompt=frozen,
             previous_answer=self.previous_answer,
+            forced_ids=self.forced_ids,
             context=[(path, "\n".join(lines)) for path, lines in self.context],
         )
 

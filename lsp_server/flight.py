@@ -40,6 +40,7 @@ class Flight:
         self.base = plan.base
         self.raw = ""
         self.token_ids: Sequence[int] = ()
+        self.middle_ids: Sequence[int] = ()
         self.finish_reason: FinishReason | None = None
         self.metrics: CompletionMetrics | None = None
         self.error: BaseException | None = None
@@ -83,6 +84,6 @@ class Flight:
         self.started_s = update.started_s
         self.error = update.error
         if update.error is None and (update.finish_reason is not None or len(update.text) >= len(self.raw)):
-            self.raw, self.token_ids = update.text, update.token_ids
+            self.raw, self.token_ids, self.middle_ids = update.text, update.token_ids, update.middle_ids
             self.finish_reason, self.metrics = update.finish_reason, update.metrics
         self._report(self)

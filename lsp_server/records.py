@@ -18,7 +18,7 @@ from speculation.verifier.base import OutOfMemoryError
 if TYPE_CHECKING:
     from lsp_server.flight import Flight
     from lsp_server.items import Offer
-    from lsp_server.session import Ticket
+    from lsp_server.ticket import Ticket
     from lsp_server.settings import Settings
     from speculation.request import CompletionEngine
 

@@ -42,6 +42,7 @@ class Update:
 
     text: str
     token_ids: tuple[int, ...]
+    middle_ids: tuple[int, ...]
     finish_reason: FinishReason | None
     metrics: CompletionMetrics | None
     error: BaseException | None = None
@@ -194,13 +195,15 @@ class CompletionService:
                     more, reason = False, "suffix"
                 if not more and reason is None:
                     reason = "end"
-                ids = tuple(generation.token_ids)
-                self._report(job, Update(generation.text, ids, reason, generation.metrics, None, started_s))
+                ids, middle = tuple(generation.token_ids), tuple(generation.middle_ids)
+                self._report(
+                    job, Update(generation.text, ids, middle, reason, generation.metrics, None, started_s)
+                )
                 if not more:
                     break
             generation.close()
         except Exception as error:
-            self._report(job, Update("", (), None, None, error, started_s))
+            self._report(job, Update("", (), (), None, None, error, started_s))
 
     def _drop_held(self) -> None:
         """Gives back what cancelled jobs, and all but the latest of the others, still hold."""

@@ -13,10 +13,8 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lsp_server.anchor import Anchor
 from lsp_server.builder import RequestBuilder
 from lsp_server.cleanup import SPECIAL_TOKENS, deadline_cut, repeats_next_line
 from lsp_server.debounce import Debounce
@@ -26,21 +24,19 @@ from lsp_server.flight import Flight, Plan
 from lsp_server.gate import line_too_long, why_not
 from lsp_server.items import Offer, item, item_for_selected, result
 from lsp_server.kept import NEARBY_LINES
-from lsp_server.messages import InlineCompletionParams, SelectedCompletion
-from lsp_server.outcomes import Near, OutcomeTracker
-from lsp_server.positions import Encoding, to_index
+from lsp_server.messages import InlineCompletionParams
+from lsp_server.positions import Encoding
 from lsp_server.records import Recorder, Source, copied
-from lsp_server.reuse import Answers, Reused, reused
+from lsp_server.reuse import Reused, reused
+from lsp_server.selection import with_selected, without_replaced
 from lsp_server.service import CompletionService, Priority
 from lsp_server.settings import Settings
 from lsp_server.status import Status, inactive
 from lsp_server.telemetry import Route
-from speculation.request import CompletionMetrics
+from lsp_server.ticket import DocumentState, Result, Ticket
 
 if TYPE_CHECKING:
     from lsp_server.sources import Sources
-
-Result = dict[str, Any] | None
 
 
 class Client(Protocol):
@@ -51,43 +47,6 @@ class Client(Protocol):
 
     def more_available(self, uri: str) -> None:
         """An answer that was cut at the deadline goes on."""
-
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """One request that is not answered yet."""
-
-    request_id: int | str
-    id: str
-    uri: str
-    language: str
-    place: Place
-    automatic: bool
-    selected: SelectedCompletion | None
-    answer: asyncio.Future[Result]
-    received_s: float
-    waited_until_s: float = 0.0  # end of the debounce
-    flight: Flight | None = None
-    joined: CompletionMetrics | None = (
-        None  # the flight's metrics when this ticket joined it; None: it began with this ticket
-    )
-    candidates: list[Flight] = field(default_factory=list)
-    overdue: bool = False
-    timers: list[asyncio.TimerHandle] = field(default_factory=list)
-
-
-class DocumentState:
-    """What is remembered of one document beside its text."""
-
-    def __init__(self, recorder: Recorder, near: Near) -> None:
-        self.answers = Answers()
-        self.anchor = Anchor()
-        self.ticket: Ticket | None = None
-        self.flight: Flight | None = None
-        self.prefetch: Flight | None = None
-        self.prefetched_for = ""  # id of the answer that was taken as accepted last
-        self.told_inactive = ""
-        self.outcome = OutcomeTracker(recorder, near)
 
 
 class Session:
@@ -186,7 +145,7 @@ class Session:
         self.documents.touch(params.uri)
         place = document.place(params.position.line, params.position.character, self.encoding)
         if params.selected is not None:
-            place = _with_selected(place, params.selected, self.encoding)
+            place = with_selected(place, params.selected, self.encoding)
         ticket = Ticket(
             request_id,
             next(self._ids),
@@ -295,7 +254,13 @@ class Session:
         document = self.documents.get(ticket.uri)
         assert document is not None
         builder = RequestBuilder.of(
-            document, self.documents, self.feed.roots, self.settings, state.anchor, state.answers.last_ids()
+            document,
+            self.documents,
+            self.feed.roots,
+            self.settings,
+            state.anchor,
+            state.answers.last_ids(),
+            state.middle_ids,
         )
         speculation = self.settings.speculation and random.random() >= self.settings.speculation_off_share
         plan = Plan(
@@ -329,6 +294,8 @@ class Session:
 
     def _landed(self, uri: str, state: DocumentState, flight: Flight) -> None:
         """A flight is complete."""
+        if flight.plan.purpose == "asked":
+            state.middle_ids = flight.middle_ids
         if flight.plan.purpose == "prefetch":
             if not flight.cleaned().reason:
                 state.answers.add(flight.answer())
@@ -464,7 +431,7 @@ class Session:
         else:
             items = [
                 item_for_selected(offer, ticket.selected)
-                for offer in (_without_replaced(offer, ticket.place) for offer in offers)
+                for offer in (without_replaced(offer, ticket.place) for offer in offers)
                 if offer.text.strip()
             ]
         self._close_ticket(ticket)
@@ -545,24 +512,3 @@ def _goes_further(flight: Flight, rest: Reused, place: Place) -> bool:
 
 def _offer(rest: Reused) -> Offer:
     return Offer(rest.answer.id, rest.text, rest.replaced)
-
-
-def _with_selected(place: Place, selected: SelectedCompletion, encoding: Encoding) -> Place:
-    """The place as it would be with the selected entry inserted."""
-    line = place.lines[place.line]
-    start = to_index(line, selected.start.character, encoding)
-    end = to_index(line, selected.end.character, encoding)
-    changed = line[:start] + selected.text + line[end:]
-    return Place(
-        (*place.lines[: place.line], changed, *place.lines[place.line + 1 :]),
-        place.line,
-        start + len(selected.text),
-    )
-
-
-def _without_replaced(offer: Offer, place: Place) -> Offer:
-    """For an item that must keep the editor's range: what stands after the cursor is not said again."""
-    after = place.after[: offer.replaced]
-    if after and offer.text.endswith(after):
-        return Offer(offer.id, offer.text[: -len(after)])
-    return Offer(offer.id, offer.text)

@@ -127,6 +127,11 @@ class Completion:
         """Committed ids of the text; the first of them may only spell what was typed (token healing)."""
         return self.decoder.end.committed[: self._stop.kept_tokens()]
 
+    @property
+    def middle_ids(self) -> list[int]:
+        """Ids of everything since the anchor: what was typed, then the text."""
+        return [*self.prompt.middle, *self.token_ids]
+
     def step(self) -> bool:
         """One forward pass; False when the completion is finished, with its slot given back."""
         if self.finish_reason is not None or self._lease is None:

@@ -92,6 +92,10 @@ class Generation(Protocol):
     def token_ids(self) -> list[int]:
         """Committed ids of `text`, without end and trimmed tokens."""
 
+    @property
+    def middle_ids(self) -> list[int]:
+        """Ids of what was typed since the anchor and of `text`: the forced ids of a request that goes on here."""
+
     def step(self) -> bool:
         """Makes one forward pass (a prefill chunk or a round); False when there is nothing left to do."""
 

@@ -31,6 +31,10 @@ class ScriptedGeneration:
         self._pieces = list(pieces)
         self._finish: FinishReason = finish
 
+    @property
+    def middle_ids(self) -> list[int]:
+        return self.token_ids
+
     def step(self) -> bool:
         started = time.perf_counter()
         self._engine.note("step", generation=self._number)
@@ -88,6 +92,8 @@ class ScriptedEngine:
             "root": request.root,
             "language": request.language,
             "stop": request.stop,
+            "forced_ids": list(request.forced_ids),
+            "previous_answer": list(request.previous_answer),
             "anchor_line": request.anchor_line,
             "seed": None if request.sampling is None else request.sampling.seed,
             "temperature": None if request.sampling is None else request.sampling.temperature,
