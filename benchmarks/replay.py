@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import replay_model
@@ -84,13 +85,13 @@ class Run:
         self.width, self.nodes = (TREE_WIDTH, TREE_NODES) if trees else (1, CHAIN_NODES)
         self.stores = ReplayedStores(workload, tokenizer)
 
-    def drafters(self, without: Sequence[str] = (), history: bool = False) -> Callable[[Task], Drafter]:
+    def drafters(self, without: Sequence[str] = (), history: Path | None = None) -> Callable[[Task], Drafter]:
         """The drafter of each task's workspace; they share what they learn, as in one session."""
         evidence = Evidence()
         costs = CostTable(self.costs.measured)
         policy = GainPolicy(costs, width=self.width, most_nodes=self.nodes)
-        if history:
-            return self.stores.with_history(policy, evidence)
+        if history is not None:
+            return self.stores.with_history(history, policy, evidence)
         made = {
             key: self.stores.drafter(key, policy, evidence, without)
             for key in {task.workspace for task in self.workload.tasks}
@@ -116,7 +117,9 @@ class Run:
             "none": {"tokens_per_forward": one, "speedup": one},
         }
         if self.workload.sequential:
-            result["with_history"] = summary(self.outcomes(self.drafters(history=True), "with history"))
+            with TemporaryDirectory() as folder:
+                drafters = self.drafters(history=Path(folder))
+                result["with_history"] = summary(self.outcomes(drafters, "with history"))
         if ablate:
             names = [name for name in SOURCES if name in result["acceptance_by_source"]]
             result["without_source"] = {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from benchmarks.replay_tasks import Task, Workload
+from cache.history import History
 from cache.hot_index import HotIndex
 from speculation.draft import DraftRequest
 from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
@@ -41,9 +43,11 @@ class ReplayedStores:
     def _deleted(self, request: DraftRequest) -> Sequence[Sequence[int]]:
         return (self._replaced[request.document],)
 
-    def with_history(self, policy: GainPolicy, evidence: Evidence) -> Callable[[Task], WorkspaceDrafter]:
+    def with_history(
+        self, directory: Path, policy: GainPolicy, evidence: Evidence
+    ) -> Callable[[Task], WorkspaceDrafter]:
         """Drafters for tasks in order: each finds the tasks before it as history."""
-        history = HotIndex(self._tokenizer.encode)
+        history = History(directory, "replay", self._tokenizer.encode)
         stores = Stores(
             history=history,
             ends_line=lambda token: self._tokenizer.bytes_of(token).endswith(b"\n"),
@@ -54,7 +58,8 @@ class ReplayedStores:
         def next_drafter(task: Task) -> WorkspaceDrafter:
             if written:
                 earlier = written[-1]
-                history.open(earlier.name, self._tokenizer.decode([*earlier.prefix, *earlier.target]))
+                text = self._tokenizer.decode([*earlier.prefix, *earlier.target])
+                history.record("completion", earlier.name, text)
             written.append(task)
             return drafter
 

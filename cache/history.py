@@ -20,6 +20,7 @@ from cache.durable import PRIVATE, exclusive, replace_synced
 from cache.hot_index import HotIndex
 from cache.ngrams import Match
 from cache.secrets import is_secret
+from cache.short_grams import ShortGrams
 
 Kind = Literal["completion", "edit"]
 
@@ -53,7 +54,9 @@ class History:
         self.enabled = enabled
         self._secret_patterns = tuple(secret_patterns)
         self._max_bytes = max_bytes
+        self._encode = encode
         self._index = HotIndex(encode, max_tokens=max_bytes // 4)
+        self._short = ShortGrams()
         self._count = 0
         self._lock = threading.Lock()
 
@@ -86,14 +89,18 @@ class History:
             self.path.unlink(missing_ok=True)
             for document in self._index.documents():
                 self._index.close(document)
+            self._short.clear()
 
     def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
         """The longest, then most recent, places where the end of ``context`` was written before."""
-        return self._index.query(context, max_hits) if self.enabled else []
+        if not self.enabled:
+            return []
+        return self._index.query(context, max_hits) or self._short.query(context, max_hits)
 
     def continuation(self, match: Match, count: int) -> list[int]:
         """At most ``count`` tokens that followed a match."""
-        return self._index.continuation(match, count)
+        store = self._index if match.place is not None else self._short
+        return store.continuation(match, count)
 
     def tokens(self) -> list[list[int]]:
         """What can be found, as token sequences, oldest first."""
@@ -101,7 +108,9 @@ class History:
 
     def _remember(self, text: str) -> None:
         self._count += 1
-        self._index.open(f"{self.path.stem}:{self._count}", text.replace("\r\n", "\n").replace("\r", "\n"))
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self._index.open(f"{self.path.stem}:{self._count}", text)
+        self._short.add(self._encode(text))
 
     def _read(self) -> bytes:
         try:

@@ -34,6 +34,7 @@ KIND_ROWS: dict[str, tuple[str, str]] = {
     "answer": ("answer", "deleted"),
     "answer-start": ("answer", "deleted-start"),
     "history": ("history", "workspace"),
+    "history-short": ("history", "request"),  # fewer than three tokens agree
     "open": ("open", "workspace"),
     "workspace": ("workspace", "workspace"),
     **{

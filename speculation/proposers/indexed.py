@@ -32,6 +32,7 @@ class IndexProposer:
         self.name = name
         self._index = index
         self._kind = KIND[name]
+        self._short = KIND.get(f"{name}-short", self._kind)
         self._document = ""
         self._own: Sequence[int] = ()
 
@@ -45,7 +46,7 @@ class IndexProposer:
 
     def propose(self, context: Context, limit: int) -> list[Continuation]:
         """The longest, then most recent places that end like the context."""
-        index, kind = self._index, self._kind
+        index = self._index
         found: list[Continuation] = []
         for match in index.query(context.tokens, PLACES):
             tokens = index.continuation(match, REACH)
@@ -53,5 +54,6 @@ class IndexProposer:
                 continue
             if context.fresh and match.document == self._document and tokens[:_SELF] == self._own:
                 continue
+            kind = self._kind if match.length > 2 else self._short
             found.append(Continuation(kind, match.length, tokens, 0, not found))
         return found
