@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks.replay_tasks import Task, Workload
 from cache.history import History
 from cache.hot_index import HotIndex
+from cache.short_grams import WithShortGrams
 from speculation.draft import DraftRequest
 from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
 from speculation.evidence import Evidence
@@ -23,11 +24,12 @@ class ReplayedStores:
     def __init__(self, workload: Workload, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._replaced: Mapping[str, Sequence[int]] = {task.name: task.replaced for task in workload.tasks}
-        self._indexes: dict[str, HotIndex] = {}
+        self._indexes: dict[str, WithShortGrams] = {}
         for key, texts in workload.workspaces.items():
-            self._indexes[key] = HotIndex(tokenizer.encode, max_tokens=1 << 62)
+            index = HotIndex(tokenizer.encode, max_tokens=1 << 62)
             for path, text in texts.items():
-                self._indexes[key].open(path, text, key)
+                index.open(path, text, key)
+            self._indexes[key] = WithShortGrams(index, (index.tokens(path) for path in texts))
 
     def drafter(
         self, workspace: str, policy: GainPolicy, evidence: Evidence, without: Sequence[str] = ()

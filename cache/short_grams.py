@@ -6,7 +6,8 @@ then the best guess there is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from cache.ngrams import Match
 
@@ -70,3 +71,34 @@ class ShortGrams:
 
 def _key(first: int, second: int) -> int:
     return (first + 1) << 32 | second
+
+
+class Index(Protocol):
+    """An index of longer grams."""
+
+    def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
+        """The longest, then most recent places where the end of ``context`` occurs."""
+
+    def continuation(self, match: Match, count: int) -> list[int]:
+        """At most ``count`` tokens that follow a match."""
+
+
+class WithShortGrams:
+    """An index that answers from short grams where it has nothing itself."""
+
+    def __init__(
+        self, index: Index, texts: Iterable[Sequence[int]], max_tokens: int = 4 * MAX_TOKENS
+    ) -> None:
+        """``texts``: what the index holds, most recent last; takes about 1 µs a token, so in the background."""
+        self._index = index
+        self._short = ShortGrams(max_tokens)
+        for tokens in texts:
+            self._short.add(tokens)
+
+    def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
+        """The longest, then most recent places where the end of ``context`` occurs."""
+        return self._index.query(context, max_hits) or self._short.query(context, max_hits)
+
+    def continuation(self, match: Match, count: int) -> list[int]:
+        """At most ``count`` tokens that follow a match."""
+        return (self._short if match.place is None else self._index).continuation(match, count)

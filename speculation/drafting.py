@@ -32,7 +32,9 @@ class WorkspaceDrafter:
         self._realign = next((p for p in self.proposers if isinstance(p, RealignProposer)), None)
         self._context = Context(())
         self._vocab_size = 0
-        self._forget_plan()
+        self._branches: list[Branch] = []  # what may come next, as planned in this round
+        self._plan: list[Node] = []  # what was considered for the draft
+        self._limit = 0
 
     def start(self, request: DraftRequest) -> None:
         """A new request begins."""
@@ -119,8 +121,8 @@ class WorkspaceDrafter:
         return self._plan[node.index + 1 : node.index + 2]
 
     def _forget_plan(self) -> None:
-        self._branches: list[Branch] = []
-        self._plan: list[Node] = []
+        self._branches = []
+        self._plan = []
         self._limit = 0
 
 

@@ -34,9 +34,10 @@ KIND_ROWS: dict[str, tuple[str, str]] = {
     "answer": ("answer", "deleted"),
     "answer-start": ("answer", "deleted-start"),
     "history": ("history", "workspace"),
-    "history-short": ("history", "request"),  # fewer than three tokens agree
+    "history-short": ("history", "workspace-short"),  # fewer than three tokens agree
     "open": ("open", "workspace"),
     "workspace": ("workspace", "workspace"),
+    "workspace-short": ("workspace", "workspace-short"),
     **{
         f"{how}-{family}": ("realigned", f"{how}-{family}")
         for how in ("synced", "next", "later", "skipped", "inserted")
@@ -193,7 +194,12 @@ class Evidence:
         length += depth
         bucket = (_BUCKET[length] if length < _LONGEST else _BUCKET[-1]) + SHARES - 1
         weights, base = self.weights, kind * _CELLS
-        score = weights[_CHOICES_AT] + weights[base + bucket] + weights[base + _COUNT_AT] + weights[base + _BIAS_AT]
+        score = (
+            weights[_CHOICES_AT]
+            + weights[base + bucket]
+            + weights[base + _COUNT_AT]
+            + weights[base + _BIAS_AT]
+        )
         if newest:
             score += weights[base + _NEWEST_AT]
         if depth:
@@ -255,7 +261,7 @@ class Evidence:
 _odds = itemgetter(0)
 
 
-def _common_start(sequences: list[Sequence[int]]) -> Sequence[int]:
+def _common_start(sequences: list[list[int]]) -> list[int]:
     """What all sequences begin with: that of the least and the greatest of them."""
     if len(sequences) == 1:
         return sequences[0]

@@ -82,9 +82,7 @@ class Growth(Protocol):
         """Whether a token may not be drafted."""
 
 
-def grow_chain(
-    branches: list[Branch], growth: Growth, *, most: int, least_reach: float = 0.0
-) -> list[Node]:
+def grow_chain(branches: list[Branch], growth: Growth, *, most: int, least_reach: float = 0.0) -> list[Node]:
     """The likeliest chain: at most ``most`` nodes, as long as they are reached with ``least_reach``."""
     chain: list[Node] = []
     reach, segment, parent = 1.0, 0, None

@@ -20,7 +20,7 @@ class Continuation(NamedTuple):
 
     kind: int  # row of `evidence.KINDS`
     length: int  # tokens before the place that agree with the end of the context
-    tokens: Sequence[int]
+    tokens: list[int]
     start: int
     newest: bool = False  # the most recent place its source knows of
 

@@ -31,7 +31,7 @@ class PassageProposer:
 
     def propose(self, context: Context, limit: int) -> list[Continuation]:
         """The beginning of each passage while nothing is committed, and every place that ends like the context."""
-        found = []
+        found: list[Continuation] = []
         for text in reversed(self._texts):
             if context.fresh:
                 found.append(Continuation(self._start, 1, text.tokens, 1, not found))

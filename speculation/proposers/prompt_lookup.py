@@ -42,7 +42,7 @@ class SearchableText:
         Places where two tokens agree; only where there are none, places where one does.
         """
         tokens, text = self.tokens, self._text
-        found = []
+        found: list[tuple[int, int]] = []
         size = min(2, len(context))
         while size and not found:
             gram = "".join(map(chr, context[-size:]))
@@ -105,11 +105,11 @@ class SuffixStartProposer:
     def __init__(self, ends_line: Callable[[int], bool]) -> None:
         """``ends_line``: whether the text of a token ends a line."""
         self._ends_line = ends_line
-        self._suffix: Sequence[int] = ()
+        self._suffix: list[int] = []
 
     def start(self, request: DraftRequest) -> None:
         """A new request begins."""
-        self._suffix = request.suffix
+        self._suffix = list(request.suffix)
 
     def commit(self, tokens: Sequence[int]) -> None:
         """The suffix stays what it is."""

@@ -15,14 +15,20 @@ from speculation.proposers.base import BREAK, TAIL, Context, Continuation
 
 WINDOW = 48  # tokens looked through for the new token
 HITS = 3
-_FAMILY = {"request": "request", "below": "request", "suffix": "request", "deleted": "deleted", "answer": "deleted"}
+_FAMILY = {
+    "request": "request",
+    "below": "request",
+    "suffix": "request",
+    "deleted": "deleted",
+    "answer": "deleted",
+}
 
 
 @dataclass(slots=True)
 class Alignment:
     """A source that was being followed: where it stands now."""
 
-    tokens: Sequence[int]
+    tokens: list[int]
     at: int  # the token that was expected
     synced: int  # tokens followed without a fault since the last one; 0 after a fault
 
@@ -83,7 +89,7 @@ def _family(name: str) -> str:
 FAMILY_OF = tuple(map(_family, KINDS))
 
 
-def _next_occurrences(context: list[int], tokens: Sequence[int], at: int, family: str) -> list[Continuation]:
+def _next_occurrences(context: list[int], tokens: list[int], at: int, family: str) -> list[Continuation]:
     """Places after the next few occurrences of the last committed token."""
     last = context[-1]
     found: list[Continuation] = []

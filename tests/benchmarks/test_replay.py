@@ -26,7 +26,10 @@ from speculation.drafting import Stores, build_drafter
 from speculation.policy import GainPolicy
 
 OLD = {"a.py": "one\ntwo\nthree\nfour\n", "gone.py": "x\n"}
-NEW = {"a.py": "one\ntwo\nsomething that is long enough\nthree\nshort\n", "new.py": "y = 'a file that is new'\n"}
+NEW = {
+    "a.py": "one\ntwo\nsomething that is long enough\nthree\nshort\n",
+    "new.py": "y = 'a file that is new'\n",
+}
 INT8 = CostTable({1: 23, 2: 27, 4: 30, 8: 34, 16: 52, 32: 81})
 
 
@@ -36,7 +39,9 @@ def encode(text: str) -> list[int]:
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60))
 def test_the_peer_drafts_exactly_what_transformers_drafts(tokens: list[int]) -> None:
-    theirs = PromptLookupCandidateGenerator(num_output_tokens=10, max_matching_ngram_size=2, max_length=10_000)
+    theirs = PromptLookupCandidateGenerator(
+        num_output_tokens=10, max_matching_ngram_size=2, max_length=10_000
+    )
     candidates, _ = theirs.get_candidates(torch.tensor([tokens]))
     assert lookup(tokens) == candidates[0, len(tokens) :].tolist()
 

@@ -46,7 +46,9 @@ def test_nothing_is_found_after_clearing_or_without_context() -> None:
     assert following(grams, [1]) == []
 
 
-@given(st.lists(st.lists(st.integers(0, 4), max_size=12), max_size=6), st.lists(st.integers(0, 4), min_size=1))
+@given(
+    st.lists(st.lists(st.integers(0, 4), max_size=12), max_size=6), st.lists(st.integers(0, 4), min_size=1)
+)
 def test_every_place_is_one(texts: list[list[int]], context: list[int]) -> None:
     grams = ShortGrams()
     for text in texts:

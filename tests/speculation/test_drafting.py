@@ -87,7 +87,9 @@ def test_realignment_saves_passes_where_a_match_alone_does_not() -> None:
     old = [100, 5, 101, 6, 102, 5, 103, 6, 104, 5, 105, 6, 106, 5, 107]
     new = [100, 5, 201, 6, 102, 5, 203, 6, 104, 5, 205, 6, 106, 5, 107]
     counts = [
-        len(decode(build_drafter(passages(old), GainPolicy(FLAT), without=without), DraftRequest([1, 2]), new))
+        len(
+            decode(build_drafter(passages(old), GainPolicy(FLAT), without=without), DraftRequest([1, 2]), new)
+        )
         for without in ((), ("realigned",))
     ]
     assert counts[0] < counts[1]
@@ -130,7 +132,11 @@ def test_a_source_that_keeps_misleading_is_demoted_and_comes_back() -> None:
     drafter = build_drafter(Stores(), GainPolicy(INT8))
     lure = [token for n in range(12) for token in (5, 6, 200 + n)]  # what followed 5, 6 never comes again
     for n in range(12):
-        decode(drafter, DraftRequest([*lure, 9]), [token for k in range(8) for token in (5, 6, 1000 + 10 * n + k)])
+        decode(
+            drafter,
+            DraftRequest([*lure, 9]),
+            [token for k in range(8) for token in (5, 6, 1000 + 10 * n + k)],
+        )
     drafter.start(DraftRequest([*lure, 5, 6]))
     misled = len(drafter.draft(32))
     for _ in range(12):
@@ -161,7 +167,9 @@ def test_no_draft_is_too_long_or_holds_what_the_model_does_not_have(
     answer: list[int], target: list[int], limit: int, width: int, vocabulary: int,
 ) -> None:  # fmt: skip
     stores = Stores(
-        deleted=lambda request: [deleted], workspace=OneDocument(workspace), ends_line=lambda token: token == 1
+        deleted=lambda request: [deleted],
+        workspace=OneDocument(workspace),
+        ends_line=lambda token: token == 1,
     )
     drafter = build_drafter(stores, GainPolicy(FLAT, width=width, most_nodes=63))
     drafter.start(

@@ -66,7 +66,9 @@ def test_places_agree_with_a_plain_search(first: list[int], last: list[int], dat
         assert text.tokens[at - length : at] == last[-length:]
         longer = text.tokens[at - length - 1] if length < min(len(last), 33) else None
         assert longer is None or longer != last[-length - 1]
-    expected = any(last[-1:] == stretch[n : n + 1] for stretch in (first, last) for n in range(len(stretch) - 1))
+    expected = any(
+        last[-1:] == stretch[n : n + 1] for stretch in (first, last) for n in range(len(stretch) - 1)
+    )
     assert bool(text.places(last)) == expected
 
 
@@ -149,7 +151,10 @@ def test_a_source_that_was_right_is_followed_further() -> None:
     realign.commit([3])
     assert following(realign.propose(Context([1, 2, 3]), 8)[0], 2) == [4, 5]
     realign.commit([77])
-    assert {KINDS[p.kind] for p in realign.propose(Context([3, 77]), 8)} == {"skipped-deleted", "inserted-deleted"}
+    assert {KINDS[p.kind] for p in realign.propose(Context([3, 77]), 8)} == {
+        "skipped-deleted",
+        "inserted-deleted",
+    }
 
 
 def test_a_source_that_was_never_right_is_not_followed() -> None:

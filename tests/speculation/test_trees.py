@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,9 @@ def branch(token: int, probability: float) -> Branch:
 class Scripted:
     """Grows from a table: path of tokens -> options."""
 
-    def __init__(self, table: dict[tuple[int, ...], list[tuple[int, float]]], bad: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, table: dict[tuple[int, ...], list[tuple[int, float]]], bad: frozenset[int] = frozenset()
+    ) -> None:
         self.table, self.bad = table, bad
 
     def options(self, path: tuple[int, ...]) -> list[Branch]:
@@ -73,7 +76,11 @@ def test_depth_most_and_least_reach_bound_what_is_grown() -> None:
     assert [n.token for n in grow_tree(start, growth, depth=1, most=9, width=4)] == [1, 2]
     assert [n.token for n in grow_chain(start, growth, most=2)] == [1, 3]
     assert [n.token for n in grow_chain(start, growth, most=1)] == [1]
-    assert [n.token for n in grow_tree(start, growth, depth=9, most=9, width=4, least_reach=0.29)] == [1, 2, 3]
+    assert [n.token for n in grow_tree(start, growth, depth=9, most=9, width=4, least_reach=0.29)] == [
+        1,
+        2,
+        3,
+    ]
     assert [n.token for n in grow_chain(start, growth, most=9, least_reach=0.2)] == [1, 3]
 
 
@@ -96,7 +103,7 @@ def test_any_tree_is_well_formed(table: dict[tuple[int, ...], list[tuple[int, fl
     growth = Scripted({path: sorted(o, key=lambda x: -x[1]) for path, o in table.items()})
     nodes = grow_tree(growth.options(()), growth, depth=6, most=most, width=3)
     assert len(nodes) <= most
-    assert all(a.reach >= b.reach for a, b in zip(nodes, nodes[1:], strict=False))
+    assert all(a.reach >= b.reach for a, b in pairwise(nodes))
     for count in range(len(nodes) + 1):
         draft = as_draft(nodes[:count])
         assert len(draft) == count
