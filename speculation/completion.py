@@ -21,10 +21,11 @@ from speculation.sampling import SamplingParameters
 from speculation.stop import StopRules
 from speculation.text_end import TextEnd
 from speculation.tokenizer import Tokenizer
-from speculation.verifier.base import Verifier
+from speculation.verifier.base import OutOfMemoryError, Verifier
 
 PROMPT_TOKENS = 1024  # on a CPU a cold prompt costs about a millisecond and a half per token
 PROMPT_TOKENS_GPU = 4096
+LEAST_PROMPT_TOKENS = 128
 KV_STORE_BYTES = 192 << 20
 
 
@@ -61,61 +62,60 @@ class Completer:
 
     def start(self, request: CompletionRequest) -> Completion:
         """Begins a completion: tokenises the prompt and finds what the KV store still has of it."""
-        started = perf_counter()
-        sampling = request.sampling or SamplingParameters()
-        capabilities = self.verifier.capabilities
-        max_tokens = max(1, min(request.max_tokens, capabilities.max_context // 2))
-        budget = max(64, min(self.prompt_tokens, capabilities.max_context - max_tokens))
-        prompt = build_prompt(request, self.tokenizer, self.markers, budget)
-        speculate = request.speculation and capabilities.croppable
-        drafter = self.drafter if speculate else NoDrafter()
-        drafter.start(_draft_request(request, prompt, capabilities.vocab_size))
-        metrics = CompletionMetrics(
-            prompt_tokens=len(prompt.tokens),
-            anchor_line=prompt.anchor_line,
-            context_tokens=len(prompt.context),
-        )
-        metrics.tokenise_ms = (perf_counter() - started) * 1e3
-        return Completion(self, prompt, request, sampling, max_tokens, drafter, metrics, started)
+        return Completion(self, request)
+
+    def shrink(self) -> None:
+        """The device ran out of memory: gives up every idle slot, and makes prompts half as long from now on."""
+        self.store.free()
+        self.prompt_tokens = max(LEAST_PROMPT_TOKENS, self.prompt_tokens // 2)
 
 
 class Completion:
     """One generation. Implements `request.Generation`."""
 
-    def __init__(
-        self,
-        completer: Completer,
-        prompt: Prompt,
-        request: CompletionRequest,
-        sampling: SamplingParameters,
-        max_tokens: int,
-        drafter: Drafter,
-        metrics: CompletionMetrics,
-        started: float,
-    ) -> None:
-        self.prompt = prompt
-        self.metrics = metrics
+    def __init__(self, completer: Completer, request: CompletionRequest) -> None:
+        self.metrics = CompletionMetrics()
         self.finish_reason: FinishReason | None = None
         self._completer = completer
         self._verifier = completer.verifier
-        self._started = started
+        self._request = request
+        self._started = perf_counter()
+        self._first_text_at = 0.0
+        self._out_of_memory = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Builds the prompt and takes a slot; again with a shorter prompt when the device is out of memory."""
         began = perf_counter()
-        self._lease: Lease | None = completer.store.acquire(prompt.tokens, prompt.anchored)
-        metrics.prefill_ms = (perf_counter() - began) * 1e3
+        completer, request, metrics = self._completer, self._request, self.metrics
+        capabilities = self._verifier.capabilities
+        max_tokens = max(1, min(request.max_tokens, capabilities.max_context // 2))
+        budget = max(64, min(completer.prompt_tokens, capabilities.max_context - max_tokens))
+        self.prompt: Prompt = build_prompt(request, completer.tokenizer, completer.markers, budget)
+        tokenised = perf_counter()
+        drafter = completer.drafter if request.speculation and capabilities.croppable else NoDrafter()
+        drafter.start(_draft_request(request, self.prompt, capabilities.vocab_size))
+        prepared = perf_counter()
+        self._lease: Lease | None = completer.store.acquire(self.prompt.tokens, self.prompt.anchored)
         self._prefilled = self._lease.reused
-        metrics.reused_tokens = self._lease.reused
-        metrics.new_tokens = len(prompt.tokens) - self._lease.reused
-        self._stop = StopRules(request.stop, completer.markers.end_ids, max_tokens, prompt.surroundings)
+        self._stop = StopRules(request.stop, completer.markers.end_ids, max_tokens, self.prompt.surroundings)
         end = TextEnd(
-            prompt.tokens,
-            sampling=sampling,
+            self.prompt.tokens,
+            sampling=request.sampling or SamplingParameters(),
             stop=self._stop,
-            healing=Healing(completer.tokenizer, prompt.required, completer.verifier.capabilities.vocab_size),
+            healing=Healing(completer.tokenizer, self.prompt.required, capabilities.vocab_size),
             tokenizer=completer.tokenizer,
-            first_position=len(prompt.middle),
+            first_position=len(self.prompt.middle),
         )
         self.decoder = Decoder(self._verifier, self._lease.slot, end, drafter, metrics)
-        self._first_text_at = 0.0
+        metrics.prompt_tokens = len(self.prompt.tokens)
+        metrics.context_tokens = len(self.prompt.context)
+        metrics.anchor_line = self.prompt.anchor_line
+        metrics.reused_tokens = self._lease.reused
+        metrics.new_tokens = metrics.prompt_tokens - metrics.reused_tokens
+        metrics.tokenise_ms += (tokenised - began) * 1e3
+        metrics.draft_ms += (prepared - tokenised) * 1e3
+        metrics.prefill_ms += (perf_counter() - prepared) * 1e3
 
     @property
     def text(self) -> str:
@@ -141,10 +141,27 @@ class Completion:
                 self._prefill_chunk()
             else:
                 self._round()
+        except (OutOfMemoryError, MemoryError) as error:
+            self._retry_with_less(error)
         except BaseException:
             self.close()
             raise
         return self.finish_reason is None
+
+    def _retry_with_less(self, error: Exception) -> None:
+        """Frees what can be freed and goes on, from the start with a shorter prompt if nothing is committed yet;
+        once. The second time the error is the caller's."""
+        self._out_of_memory += 1
+        if self._out_of_memory > 1:
+            self.close()
+            raise error
+        if self.decoder.end.committed:
+            self._completer.store.free()
+            return
+        if self._lease is not None:
+            self._completer.store.release(self._lease)
+        self._completer.shrink()
+        self._begin()
 
     def run(self, go_on: Callable[[], bool] = lambda: True) -> None:
         """Steps until finished, or until ``go_on`` says no (asked between forward passes)."""

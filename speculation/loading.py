@@ -83,6 +83,7 @@ def load_engine(
         verifier = choose(device, engine, dtype, files)
     except VerifierError as error:
         raise LoadingError(str(error)) from error
+    tokenizer.prepare()
     progress("measuring", 0.9)
     completer = Completer(verifier, tokenizer, costs=costs_of(verifier, cache_dir() / "costs"))
     completer.drafter = build_drafter(_stores(tokenizer, root), GainPolicy(completer.costs))

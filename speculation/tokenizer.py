@@ -119,6 +119,10 @@ class Tokenizer:
         )
         return [piece for piece, _ in pairs], [token for _, token in pairs]
 
+    def prepare(self) -> None:
+        """Builds the byte tables now, so that the first request does not wait for them."""
+        _ = self._ordered
+
     def ids_consistent_with(self, required: bytes) -> list[int]:
         """Text tokens that begin with ``required`` or whose bytes are a beginning of it."""
         pieces, ids = self._ordered

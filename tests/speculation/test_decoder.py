@@ -15,6 +15,7 @@ from speculation.request import CompletionMetrics, CompletionRequest
 from speculation.sampling import SamplingParameters
 from speculation.stop import StopRules
 from speculation.text_end import TextEnd
+from speculation.verifier.base import OutOfMemoryError
 from speculation.verifier.eager import EagerVerifier
 from tests.conftest import random_model
 from tests.speculation.forcing import ForcingDrafter
@@ -176,3 +177,40 @@ def test_a_second_request_reuses_the_anchored_prompt(tiny_model, tokenizer):
     again = fresh.start(CompletionRequest(typed, len(typed), max_tokens=4))
     again.run()
     assert again.token_ids == second.token_ids
+
+
+class Starved(EagerVerifier):
+    """Runs out of memory a given number of times."""
+
+    failures = 0
+
+    def _forward(self, *arguments, **options):
+        if self.failures:
+            self.failures -= 1
+            raise OutOfMemoryError("no memory left")
+        return super()._forward(*arguments, **options)
+
+
+def test_out_of_memory_is_answered_once_with_a_shorter_prompt(tiny_model, tokenizer):
+    text = "import os\n" * 80
+    verifier = Starved(tiny_model, "tiny")
+    completer = Completer(verifier, tokenizer, prompt_tokens=400)
+    verifier.failures = 1
+    completion = completer.start(CompletionRequest(text, len(text), max_tokens=4))
+    before = len(completion.prompt.tokens)
+    completion.run()
+    assert completion.finish_reason and completion.metrics.prompt_tokens < before
+    assert completer.prompt_tokens == 200
+    assert completion.metrics.new_tokens + completion.metrics.reused_tokens == len(completion.prompt.tokens)
+
+
+def test_out_of_memory_twice_is_the_callers_and_leaves_the_completer_working(tiny_model, tokenizer):
+    text = "import os\n" * 20
+    verifier = Starved(tiny_model, "tiny")
+    completer = Completer(verifier, tokenizer, prompt_tokens=400)
+    verifier.failures = 2
+    with pytest.raises(OutOfMemoryError):
+        completer.start(CompletionRequest(text, len(text), max_tokens=4)).run()
+    again = completer.start(CompletionRequest(text, len(text), max_tokens=4))
+    again.run()
+    assert again.finish_reason and again.metrics.committed
