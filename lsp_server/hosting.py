@@ -24,7 +24,7 @@ from lsp_server.transport import Writer, converse, standard_streams
 if TYPE_CHECKING:
     from lsp_server.sources import Sources
 
-SWITCH_INTERVAL_S = 0.001  # the worker's Python code gives way to the event loop this often
+SWITCH_INTERVAL_S = 0.0003  # the worker's Python code gives way to the event loop this often
 PARENT_CHECK_S = 1.0
 LOAD_DELAY_S = 0.2  # importing torch blocks the loop for moments: `initialize` goes first
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lsp_server.device_memory import DeviceMemory
+from lsp_server.gate import path_of
 from lsp_server.telemetry import STAGES, Route, TelemetryWriter, metrics_since, request_record, snapshot
 from speculation.request import CompletionMetrics
 from speculation.verifier.base import OutOfMemoryError
@@ -18,8 +19,8 @@ from speculation.verifier.base import OutOfMemoryError
 if TYPE_CHECKING:
     from lsp_server.flight import Flight
     from lsp_server.items import Offer
-    from lsp_server.ticket import Ticket
     from lsp_server.settings import Settings
+    from lsp_server.ticket import Ticket
     from speculation.request import CompletionEngine
 
 OUT_OF_MEMORY = (MemoryError, OutOfMemoryError)
@@ -44,6 +45,7 @@ class EngineFacts:
     speculation: bool = True
     off_share: float = 0.0
     sampling: Mapping[str, Any] | None = None
+    traces: bool = False
     memory: Callable[[], int | None] = lambda: None
 
     def of_engine(self, engine: CompletionEngine) -> None:
@@ -57,6 +59,7 @@ class EngineFacts:
         """The settings in force changed."""
         self.speculation, self.off_share = settings.speculation, settings.speculation_off_share
         self.sampling = settings.active_sampling()
+        self.traces = settings.trace == "text"
 
 
 def copied(metrics: CompletionMetrics | None) -> CompletionMetrics:
@@ -77,7 +80,12 @@ class Recorder:
         """A request was answered; ``built_s`` is when its items began to be made."""
         route: Route = source.route if offers else "dropped"
         post_ms = (time.perf_counter() - built_s) * 1000
-        given = {"answer": offers[0].id, "characters": len(offers[0].text)} if offers else {}
+        given: dict[str, Any] = {"reason": "nothing_new"}
+        if offers:
+            given = {"answer": offers[0].id, "characters": len(offers[0].text)}
+            if self.facts.traces:
+                text = [offer.text for offer in offers]
+                given["trace"] = {"path": path_of(ticket.uri), "before": ticket.place.before, "text": text}
         self._record(ticket, source, route, post_ms, **given)
 
     def dropped(self, ticket: Ticket, reason: str, source: Source) -> None:

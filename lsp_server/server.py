@@ -39,6 +39,7 @@ SECTION = "specComplete"
 # are settings
 OPTIONAL_NOTIFICATIONS = ("status", "didChangeStatus", "telemetry", "moreAvailable")
 NEOVIM_DEBOUNCE_MS = 200  # what Neovim waits by itself before it asks
+SHORT_DEADLINE_MS = 300
 NOT_WORTH_A_LINE = frozenset({"superseded", "cancelled"})
 
 
@@ -137,8 +138,12 @@ class CompletionServer(LanguageServer):
         options = dict(options) if isinstance(options, dict) else {}
         self.wants = frozenset(name for name in OPTIONAL_NOTIFICATIONS if options.pop(name, False) is True)
         self._sources["initialization options"] = options
+        client: dict[str, object] = {}
+        if "moreAvailable" in self.wants:  # whoever asks again when there is more need not wait for all of it
+            client["deadlineMs"] = SHORT_DEADLINE_MS
         if params.client_info is not None and params.client_info.name == "Neovim":
-            self._sources = {"client": {"clientDebounceMs": NEOVIM_DEBOUNCE_MS}, **self._sources}
+            client["clientDebounceMs"] = NEOVIM_DEBOUNCE_MS
+        self._sources = {"client": client, **self._sources}
 
     def settle(self) -> None:
         """`initialized`: from now on the client may be spoken to."""

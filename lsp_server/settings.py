@@ -41,7 +41,8 @@ class Settings:
     max_tokens: int = _setting(64, "Longest completion, in tokens.", minimum=1, maximum=1024)
     deadline_ms: int = _setting(
         1500,
-        "Latency budget: what is there by then is answered, decoding goes on.",
+        "Latency budget: what is there by then is answered, decoding goes on. Unset, it is 300 for editors that"
+        " ask again when there is more.",
         minimum=10,
         maximum=60_000,
     )

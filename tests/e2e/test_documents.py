@@ -280,3 +280,15 @@ async def test_what_became_of_an_answer_is_recorded_with_its_id(tmp_path):
         assert [r["outcome"] for r in outcomes] == ["shown", "partial", "accepted"]
         assert outcomes[-1]["outcome"] == "accepted" and outcomes[-1]["characters"] == len("value + one")
         assert {r["id"] for r in outcomes} == {answer_id}
+
+
+async def test_text_is_in_the_records_only_where_trace_is_on(tmp_path):
+    for settings, traced in (({}, False), ({"trace": "text"}, True)):
+        async with spawned(tmp_path, script=["says", "quite_secret()"]) as client:
+            await client.initialize(settings=settings)
+            await client.ready()
+            client.open(AT_WORK)
+            await client.complete(0, 4)
+            (record,) = [r for r in client.said("specComplete/telemetry") if r["kind"] == "request"]
+            assert ("quite_secret" in json.dumps(record)) is traced
+            assert ("sample.py" in json.dumps(record)) is traced
