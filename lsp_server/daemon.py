@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,7 +52,12 @@ class EngineChoice:
     def socket_path(self) -> Path:
         """Where its process listens."""
         named = "\0".join(str(value) for value in (self.model, self.device, self.engine, self.dtype))
-        return runtime_dir() / f"{hashlib.sha256(named.encode()).hexdigest()[:12]}.sock"
+        with (
+            warnings.catch_warnings()
+        ):  # a missing runtime directory is dealt with; stderr is the editor's log
+            warnings.simplefilter("ignore")
+            directory = runtime_dir()
+        return directory / f"{hashlib.sha256(named.encode()).hexdigest()[:12]}.sock"
 
     def environment(self) -> dict[str, str]:
         """The settings it is started with."""

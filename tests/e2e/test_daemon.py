@@ -190,6 +190,15 @@ def test_the_front_end_imports_neither_torch_nor_pygls():
     assert not loaded & {"torch", "pygls", "lsprotocol", "transformers", "numpy", "asyncio", "tokenizers"}
 
 
+def test_nothing_is_said_on_stderr_where_there_is_no_runtime_directory(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
+    code = "from lsp_server.daemon import EngineChoice; print(EngineChoice().socket_path())"
+    run = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert run.stdout.strip().endswith(".sock") and run.stderr == ""
+
+
 def test_the_socket_lies_in_a_directory_of_the_users_own(tmp_path, monkeypatch):
     from cache.paths import runtime_dir
     from lsp_server.daemon import EngineChoice
