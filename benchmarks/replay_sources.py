@@ -29,7 +29,8 @@ class ReplayedStores:
             index = HotIndex(tokenizer.encode, max_tokens=1 << 62)
             for path, text in texts.items():
                 index.open(path, text, key)
-            self._indexes[key] = WithShortGrams(index, (index.tokens(path) for path in texts))
+            self._indexes[key] = WithShortGrams(index)
+            self._indexes[key].fill(index.tokens(path) for path in texts)
 
     def drafter(
         self, workspace: str, policy: GainPolicy, evidence: Evidence, without: Sequence[str] = ()

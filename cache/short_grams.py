@@ -6,13 +6,17 @@ then the best guess there is.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from cache.frozen_index import FrozenIndex
 from cache.ngrams import Match
+from cache.segment import Segment
 
 PLACES = 12  # most recent ones kept of each gram
 MAX_TOKENS = 65_536
+REFILL_SHARE = 0.1  # of the tokens must have changed before short grams are made again
 _GAP = -1  # between texts
 
 
@@ -86,19 +90,72 @@ class Index(Protocol):
 class WithShortGrams:
     """An index that answers from short grams where it has nothing itself."""
 
-    def __init__(
-        self, index: Index, texts: Iterable[Sequence[int]], max_tokens: int = 4 * MAX_TOKENS
-    ) -> None:
-        """``texts``: what the index holds, most recent last; takes about 1 µs a token, so in the background."""
+    def __init__(self, index: Index, max_tokens: int = 4 * MAX_TOKENS) -> None:
         self._index = index
+        self._max_tokens = max_tokens
         self._short = ShortGrams(max_tokens)
+
+    def fill(self, texts: Iterable[Sequence[int]]) -> None:
+        """Takes over what the index holds, most recent text last; about 1 µs a token, so for the background."""
+        short = ShortGrams(self._max_tokens)
         for tokens in texts:
-            self._short.add(tokens)
+            short.add(tokens)
+        self._short = short
 
     def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
         """The longest, then most recent places where the end of ``context`` occurs."""
-        return self._index.query(context, max_hits) or self._short.query(context, max_hits)
+        found = self._index.query(context, max_hits)
+        if found:
+            return found
+        short = self._short  # may be replaced between query and continuation: a match carries its own
+        return [match._replace(place=short) for match in short.query(context, max_hits)]
 
     def continuation(self, match: Match, count: int) -> list[int]:
         """At most ``count`` tokens that follow a match."""
-        return (self._short if match.place is None else self._index).continuation(match, count)
+        store = match.place if isinstance(match.place, ShortGrams) else self._index
+        return store.continuation(match, count)
+
+
+class FrozenWithShortGrams(WithShortGrams):
+    """A frozen index with short grams that follow its segments, in a thread of their own."""
+
+    def __init__(self, index: FrozenIndex, max_tokens: int = 4 * MAX_TOKENS) -> None:
+        super().__init__(index, max_tokens)
+        self._frozen = index
+        self._seen: tuple[Segment, ...] = ()
+        self._filled_tokens = 0
+
+    def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
+        """The longest, then most recent places where the end of ``context`` occurs."""
+        if self._frozen.segments is not self._seen:
+            self._seen = self._frozen.segments
+            self._follow()
+        return super().query(context, max_hits)
+
+    def _follow(self) -> None:
+        """Fills again when much has changed; a saved file alone is not worth it."""
+        tokens = self._frozen.token_count
+        if abs(tokens - self._filled_tokens) > REFILL_SHARE * self._filled_tokens:
+            self._filled_tokens = tokens
+            segments = self._seen
+            threading.Thread(
+                target=lambda: self.fill(recent_texts(segments, self._max_tokens)),
+                name="short grams",
+                daemon=True,
+            ).start()
+
+
+def recent_texts(segments: Sequence[Segment], max_tokens: int) -> list[Sequence[int]]:
+    """The newest files of segments (newest first) that make up at most ``max_tokens``, newest last."""
+    texts: list[Sequence[int]] = []
+    left = max_tokens
+    for segment in segments:
+        for number in reversed(range(len(segment.files))):
+            file = segment.files[number]
+            if number in segment.masked:
+                continue
+            left -= file.length
+            if left < 0:
+                return texts[::-1]
+            texts.append(segment.tokens_of(file))
+    return texts[::-1]

@@ -19,6 +19,7 @@ from cache.history import History, ReplacedText
 from cache.hot_index import HotIndex
 from cache.ngrams import Match
 from cache.paths import history_dir, index_dir
+from cache.short_grams import FrozenWithShortGrams
 from cache.workspace import Workspace
 from lsp_server.documents import Edit
 from lsp_server.settings import Settings
@@ -95,7 +96,7 @@ class RootedStores:
         """What a root's drafter may copy from."""
         return Stores(
             open_documents=_OpenDocuments(self._hot, root.path, self),
-            workspace=root.frozen,
+            workspace=FrozenWithShortGrams(root.frozen) if root.frozen is not None else None,
             history=root.history,
             deleted=lambda request: root.deleted.passages(request.document, PASSAGES),
             ends_line=partial(_ends_line, self._tokenizer),
@@ -107,17 +108,20 @@ class RootedStores:
 
     def add_root(self, path: str, others: Sequence[str], settings: Settings) -> None:
         with self._lock:
-            if path in self._roots and self._roots[path].history.enabled == settings.history:
-                return
-            root = self._roots[path] = self._make(path, settings.history, settings.secret_patterns)
-        root.history.load()
-        if not settings.index or not Path(path).is_dir():
+            known = self._roots.get(path)
+        if known is not None and known.history.enabled == settings.history:
             return
-        directory = directory_for(index_dir(), path, self._tokenizer.hash)
-        workspace = Workspace(path, others, settings.secret_patterns)
-        root.frozen = FrozenIndex(directory)
-        root.indexer = BackgroundIndexer(root.frozen, workspace, partial(_load_encode, self._tokenizer_file))
-        root.indexer.start()
+        root = self._make(path, settings.history, settings.secret_patterns)
+        root.history.load()
+        if settings.index and Path(path).is_dir():
+            workspace = Workspace(path, others, settings.secret_patterns)
+            root.frozen = FrozenIndex(directory_for(index_dir(), path, self._tokenizer.hash))
+            root.indexer = BackgroundIndexer(
+                root.frozen, workspace, partial(_load_encode, self._tokenizer_file)
+            )
+            root.indexer.start()
+        with self._lock:  # complete: a drafter made for it keeps what it then has
+            self._roots[path] = root
 
     def remove_root(self, path: str) -> None:
         with self._lock:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from time import monotonic, sleep
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.short_grams import PLACES, ShortGrams
+from cache.ngrams import Match
+from cache.short_grams import PLACES, FrozenWithShortGrams, ShortGrams, WithShortGrams
 
 
 def following(grams: ShortGrams, context: list[int], count: int = 3) -> list[list[int]]:
@@ -62,3 +65,66 @@ def test_every_place_is_one(texts: list[list[int]], context: list[int]) -> None:
         assert any(text[n : n + len(gram)] == gram for text in texts for n in range(len(text)))
     singles = any(text[n] == context[-1] for text in texts for n in range(len(text) - 1))
     assert bool(found) == singles
+
+
+class OnePlace:
+    """An index that knows one context."""
+
+    def query(self, context: list[int], max_hits: int = 8) -> list[Match]:
+        return [Match(4, "a.py", "here", 3)] if context[-4:] == [1, 2, 3, 4] else []
+
+    def continuation(self, match: Match, count: int) -> list[int]:
+        assert match.place == "here"
+        return [77][:count]
+
+
+def test_short_grams_answer_only_where_the_index_has_nothing() -> None:
+    index = WithShortGrams(OnePlace())
+    index.fill([[4, 50], [9, 60]])
+    assert [index.continuation(match, 3) for match in index.query([1, 2, 3, 4])] == [[77]]
+    (short,) = index.query([8, 4])
+    index.fill([])  # made again between a query and its continuation
+    assert (short.length, index.continuation(short, 3)) == (1, [50])
+    assert index.query([8, 4]) == []
+
+
+class File:
+    def __init__(self, tokens: list[int]) -> None:
+        self.tokens, self.length = tokens, len(tokens)
+
+
+class Segment:
+    def __init__(self, *files: list[int], masked: tuple[int, ...] = ()) -> None:
+        self.files = [File(tokens) for tokens in files]
+        self.masked = set(masked)
+
+    def tokens_of(self, file: File) -> list[int]:
+        return file.tokens
+
+
+class Frozen(OnePlace):
+    def __init__(self) -> None:
+        self.segments: tuple[Segment, ...] = ()
+
+    @property
+    def token_count(self) -> int:
+        return sum(file.length for segment in self.segments for file in segment.files)
+
+
+def eventually(index: FrozenWithShortGrams, context: list[int], expected: list[list[int]]) -> bool:
+    until = monotonic() + 10
+    while monotonic() < until:
+        if [index.continuation(match, 1) for match in index.query(context)] == expected:
+            return True
+        sleep(0.01)
+    return False
+
+
+def test_short_grams_follow_the_segments_without_outdated_files() -> None:
+    frozen = Frozen()
+    index = FrozenWithShortGrams(frozen)  # type: ignore[arg-type]
+    assert index.query([5]) == []
+    frozen.segments = (Segment([5, 60]), Segment([5, 40], [5, 50], masked=(0,)))
+    assert eventually(index, [5], [[60], [50]])
+    frozen.segments = ()
+    assert eventually(index, [5], [])
