@@ -60,7 +60,8 @@ def families() -> tuple[Family, ...]:
 
 def _family(row: dict[str, Any]) -> Family:
     lists = ("stop", "required", "names")
-    return Family(**{key: tuple(value) if key in lists else value for key, value in row.items()})
+    values: dict[str, Any] = {**row, **{key: tuple(row.get(key, ())) for key in lists}}
+    return Family(**values)
 
 
 def markers_for(tokenizer: Tokenizer, model_name: str = "") -> Markers:
