@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,9 +21,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from speculation.verifier.architecture import Architecture
+from speculation.verifier.calibration import FloatLayers, best_factors, calibration_ids
 from speculation.verifier.int8_linear import quantize
 
-_FORMAT = 1  # of the cached file; part of its name
+_FORMAT = 2  # of the cached file; part of its name
 
 Tensors = dict[str, Tensor]
 
@@ -46,37 +46,48 @@ def cached_weights(
     try:
         save_file(int8_tensors(directory, architecture, pair_bound), temporary, {"format": "pt"})
         Path(temporary).replace(path)
+        for stale in set(cache_dir.glob(f"{key[:24]}-{rounding}-v*.safetensors")) - {path}:
+            stale.unlink()
     finally:
         Path(temporary).unlink(missing_ok=True)
     return path
 
 
 def int8_tensors(directory: Path, architecture: Architecture, pair_bound: bool) -> Tensors:
-    """All tensors of the fused forward: ``<layer>.<name>.weight`` int8, ``.scale`` float32, ``.bias``
-    float32."""
+    """All tensors of the fused forward: ``<layer>.<name>.weight`` int8, ``.scale`` and ``.bias`` float32."""
     with Checkpoint(directory) as source:
-        tensors: Tensors = {}
-
-        def linear(name: str, weight: Tensor, bias: Tensor | None = None) -> None:
-            tensors[f"{name}.weight"], tensors[f"{name}.scale"] = quantize(weight, pair_bound)
-            if bias is not None:
-                tensors[f"{name}.bias"] = bias.float().contiguous()
-
-        for layer in range(architecture.layers):
-            _layer(layer, architecture, source, linear, tensors)
         embedding = source("model.embed_tokens.weight")
+        ids = calibration_ids(directory, architecture.vocab)
+        floats = FloatLayers(architecture, embedding[ids].float())
+        tensors = Rounding(pair_bound)
+        for layer in range(architecture.layers):
+            _attention(layer, architecture, source, floats, tensors)
+            _mlp(layer, architecture, source, floats, tensors)
+        norm = source("model.norm.weight").float()
+        head = (embedding if architecture.tied else source("lm_head.weight")).float()
+        factors = best_factors(floats.norm(norm), head, pair_bound)
+        tensors["norm"] = norm / factors
+        tensors.linear("head", head * factors)
         tensors["embedding"] = embedding.bfloat16()
-        tensors["norm"] = source("model.norm.weight").float()
-        linear("head", embedding if architecture.tied else source("lm_head.weight"))
     return tensors
 
 
-def _layer(
-    layer: int,
-    architecture: Architecture,
-    source: Checkpoint,
-    linear: Callable[..., None],
-    tensors: Tensors,
+class Rounding(Tensors):
+    """Tensors by name, the linear ones rounded."""
+
+    def __init__(self, pair_bound: bool) -> None:
+        super().__init__()
+        self.pair_bound = pair_bound
+
+    def linear(self, name: str, weight: Tensor, bias: Tensor | None = None) -> None:
+        """Adds a linear layer."""
+        self[f"{name}.weight"], self[f"{name}.scale"] = quantize(weight, self.pair_bound)
+        if bias is not None:
+            self[f"{name}.bias"] = bias.float().contiguous()
+
+
+def _attention(
+    layer: int, architecture: Architecture, source: Checkpoint, floats: FloatLayers, tensors: Rounding
 ) -> None:
     geometry = architecture.geometry
     prefix = f"model.layers.{layer}"
@@ -86,34 +97,64 @@ def _layer(
         halves = rows.view(-1, 2, geometry.head_dim // 2, *rows.shape[1:])
         return halves.transpose(1, 2).reshape(rows.shape)
 
-    def qkv(kind: str) -> Tensor:
+    def joined(kind: str) -> Tensor:
         q, k, v = (source(f"{prefix}.self_attn.{name}_proj.{kind}").float() for name in "qkv")
         q, k = interleave(q), interleave(k)
         return torch.cat((q if architecture.qk_norm else q * scaling, k, v))
 
-    def bias(module: str, present: bool) -> Tensor | None:
-        return source(f"{prefix}.{module}.bias") if present else None
-
-    linear(f"{layer}.qkv", qkv("weight"), qkv("bias") if architecture.qkv_bias else None)
-    output = f"{prefix}.self_attn.o_proj.weight"
-    linear(f"{layer}.output", source(output), bias("self_attn.o_proj", architecture.output_bias))
-    gate_up = [f"mlp.{name}_proj" for name in ("gate", "up")]
-    gate_up_bias = [source(f"{prefix}.{name}.bias") for name in gate_up] if architecture.mlp_bias else None
-    linear(
-        f"{layer}.gate_up",
-        torch.cat([source(f"{prefix}.{name}.weight") for name in gate_up]),
-        torch.cat(gate_up_bias) if gate_up_bias else None,
-    )
-    linear(
-        f"{layer}.down",
-        source(f"{prefix}.mlp.down_proj.weight"),
-        bias("mlp.down_proj", architecture.mlp_bias),
-    )
-    tensors[f"{layer}.attention_norm"] = source(f"{prefix}.input_layernorm.weight").float()
-    tensors[f"{layer}.mlp_norm"] = source(f"{prefix}.post_attention_layernorm.weight").float()
+    weight = joined("weight")
+    bias = joined("bias") if architecture.qkv_bias else None
+    norm = source(f"{prefix}.input_layernorm.weight").float()
+    q_norm = k_norm = None
     if architecture.qk_norm:
-        tensors[f"{layer}.q_norm"] = interleave(source(f"{prefix}.self_attn.q_norm.weight").float()) * scaling
-        tensors[f"{layer}.k_norm"] = interleave(source(f"{prefix}.self_attn.k_norm.weight").float())
+        q_norm = interleave(source(f"{prefix}.self_attn.q_norm.weight").float()) * scaling
+        k_norm = interleave(source(f"{prefix}.self_attn.k_norm.weight").float())
+        tensors[f"{layer}.q_norm"], tensors[f"{layer}.k_norm"] = q_norm, k_norm
+    output = source(f"{prefix}.self_attn.o_proj.weight").float()
+    output_bias = source(f"{prefix}.self_attn.o_proj.bias") if architecture.output_bias else None
+
+    rows = floats.norm(norm)
+    factors = best_factors(rows, weight, tensors.pair_bound)
+    mixed = floats.attend(torch.nn.functional.linear(rows, weight, bias), q_norm, k_norm)
+    values = best_factors(mixed, output, tensors.pair_bound, geometry.group)
+    floats.hidden = floats.hidden + torch.nn.functional.linear(mixed.flatten(1), output, output_bias)
+
+    weight[-len(values) :] /= values[:, None]
+    if bias is not None:
+        bias[-len(values) :] /= values
+    by_head = values.view(geometry.kv_heads, 1, geometry.head_dim).expand(-1, geometry.group, -1)
+    tensors[f"{layer}.attention_norm"] = norm / factors
+    tensors.linear(f"{layer}.qkv", weight * factors, bias)
+    tensors.linear(f"{layer}.output", output * by_head.flatten(), output_bias)
+
+
+def _mlp(
+    layer: int, architecture: Architecture, source: Checkpoint, floats: FloatLayers, tensors: Rounding
+) -> None:
+    prefix = f"model.layers.{layer}"
+
+    def joined(kind: str) -> Tensor:
+        return torch.cat([source(f"{prefix}.mlp.{name}_proj.{kind}").float() for name in ("gate", "up")])
+
+    weight = joined("weight")
+    bias = joined("bias") if architecture.mlp_bias else None
+    norm = source(f"{prefix}.post_attention_layernorm.weight").float()
+    down = source(f"{prefix}.mlp.down_proj.weight").float()
+    down_bias = source(f"{prefix}.mlp.down_proj.bias") if architecture.mlp_bias else None
+
+    rows = floats.norm(norm)
+    factors = best_factors(rows, weight, tensors.pair_bound)
+    gate, up = torch.nn.functional.linear(rows, weight, bias).chunk(2, -1)
+    inner = torch.nn.functional.silu(gate) * up
+    inner_factors = best_factors(inner, down, tensors.pair_bound)
+    floats.hidden = floats.hidden + torch.nn.functional.linear(inner, down, down_bias)
+
+    weight[len(inner_factors) :] /= inner_factors[:, None]
+    if bias is not None:
+        bias[len(inner_factors) :] /= inner_factors
+    tensors[f"{layer}.mlp_norm"] = norm / factors
+    tensors.linear(f"{layer}.gate_up", weight * factors, bias)
+    tensors.linear(f"{layer}.down", down * inner_factors, down_bias)
 
 
 class Checkpoint:

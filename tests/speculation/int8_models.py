@@ -82,8 +82,8 @@ def write_model(directory: Path, shape: str) -> Path:
     config = AutoConfig.for_model(**fields)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    for parameter in model.parameters():
-        parameter.data.normal_(0, 0.1).add_(1.0 if parameter.dim() == 1 and len(parameter) != VOCAB else 0.0)
+    for name, parameter in model.named_parameters():
+        parameter.data.normal_(0, 0.1).add_(1.0 if "norm" in name else 0.0)
     directory.mkdir(parents=True, exist_ok=True)
     tied = {"lm_head.weight"} if fields["tie_word_embeddings"] else set()
     tensors = {name: t.detach().clone() for name, t in model.state_dict().items() if name not in tied}
