@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lsp_server.documents import ChangeError, Document
@@ -13,6 +13,7 @@ from lsp_server.messages import (
     document_version,
     opened_document,
 )
+from lsp_server.notebooks import NotebookCells
 from lsp_server.positions import Encoding, choose_encoding
 
 CONFIGURATION = "workspace/didChangeConfiguration"
@@ -30,6 +31,7 @@ class SessionMemory:
         self._configuration: dict[str, Any] | None = None
         self._folders: list[dict[str, Any]] = []
         self._documents: dict[str, Document] = {}
+        self._cells = NotebookCells(self)
 
     def from_editor(self, message: dict[str, Any]) -> None:
         """Takes note of one message."""
@@ -47,13 +49,17 @@ class SessionMemory:
                 self._folders.append(message)
             elif method == "textDocument/didOpen":
                 opened = opened_document(params)
-                self._documents[opened.uri] = Document(
-                    opened.uri, opened.language, opened.version, opened.text
-                )
+                self.open(opened.uri, opened.language, opened.version, opened.text)
             elif method == "textDocument/didChange":
-                self._change(params)
+                self.change(document_uri(params), document_version(params), content_changes(params))
             elif method == "textDocument/didClose":
-                self._documents.pop(document_uri(params), None)
+                self.close(document_uri(params))
+            elif method == "notebookDocument/didOpen":
+                self._cells.open(params)
+            elif method == "notebookDocument/didChange":
+                self._cells.change(params)
+            elif method == "notebookDocument/didClose":
+                self._cells.close(params)
         except InvalidParamsError:
             pass  # the server will say so
 
@@ -84,14 +90,22 @@ class SessionMemory:
             }
             yield {"jsonrpc": "2.0", "method": "textDocument/didOpen", "params": {"textDocument": params}}
 
-    def _change(self, params: Any) -> None:
-        document = self._documents.get(document_uri(params))
+    def open(self, uri: str, language: str, version: int, text: str) -> None:
+        """A document or cell was opened."""
+        self._documents[uri] = Document(uri, language, version, text)
+
+    def change(self, uri: str, version: int | None, changes: Sequence[Any]) -> None:
+        """A document or cell was edited."""
+        document = self._documents.get(uri)
         if document is None:
             return
         try:
-            for change in content_changes(params):
+            for change in changes:
                 document.apply(change, self._encoding)
         except ChangeError:
             document.out_of_step = True
-        version = document_version(params)
         document.version = version if version is not None else document.version
+
+    def close(self, uri: str) -> None:
+        """A document or cell was closed."""
+        self._documents.pop(uri, None)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from lsprotocol import types
 
-from lsp_server.session import Session
+class Mirror(Protocol):
+    """Where a client's documents are kept."""
 
-SYNC_OPTIONS = types.NotebookDocumentSyncOptions(
-    notebook_selector=[types.NotebookDocumentFilterWithNotebook(notebook="*")], save=False
-)
+    def open(self, uri: str, language: str, version: int, text: str) -> None:
+        """A document was opened."""
+
+    def change(self, uri: str, version: int | None, changes: Sequence[Any]) -> None:
+        """A document was edited."""
+
+    def close(self, uri: str) -> None:
+        """A document was closed."""
 
 
 class NotebookCells:
     """Opens, changes and closes the cells of one client's notebooks."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror = mirror
 
     def open(self, params: Any) -> None:
         """`notebookDocument/didOpen`."""
@@ -33,7 +39,7 @@ class NotebookCells:
         for content in _items(cells, "textContent"):
             document = content.get("document") if isinstance(content, dict) else None
             if isinstance(document, dict) and isinstance(document.get("uri"), str):
-                self._session.change(document["uri"], document.get("version"), _items(content, "changes"))
+                self._mirror.change(document["uri"], document.get("version"), _items(content, "changes"))
 
     def close(self, params: Any) -> None:
         """`notebookDocument/didClose`."""
@@ -46,14 +52,14 @@ class NotebookCells:
                 and isinstance(cell.get("uri"), str)
                 and isinstance(cell.get("text"), str)
             ):
-                self._session.open(
+                self._mirror.open(
                     cell["uri"], str(cell.get("languageId", "")), cell.get("version") or 0, cell["text"]
                 )
 
     def _close_all(self, cells: list[Any]) -> None:
         for cell in cells:
             if isinstance(cell, dict) and isinstance(cell.get("uri"), str):
-                self._session.close(cell["uri"])
+                self._mirror.close(cell["uri"])
 
 
 def _items(value: Any, name: str) -> list[Any]:

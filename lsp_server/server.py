@@ -19,7 +19,7 @@ from lsp_server import messages, oneshot
 from lsp_server.cli import version
 from lsp_server.gate import path_of
 from lsp_server.items import ACCEPT_COMMAND
-from lsp_server.notebooks import SYNC_OPTIONS, NotebookCells
+from lsp_server.notebooks import NotebookCells
 from lsp_server.positions import choose_encoding, length_from_utf16
 from lsp_server.protocol import CompletionProtocol, DirectHandler
 from lsp_server.records import Recorder
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SECTION = "specComplete"
+EVERY_NOTEBOOK = types.NotebookDocumentSyncOptions(
+    notebook_selector=[types.NotebookDocumentFilterWithNotebook(notebook="*")], save=False
+)
 # sent only to clients whose initialization options say so by `"status": true` and so on; the other options
 # are settings
 OPTIONAL_NOTIFICATIONS = ("status", "didChangeStatus", "telemetry", "moreAvailable")
@@ -61,7 +64,7 @@ class CompletionServer(LanguageServer):
             "spec-complete",
             version(),
             text_document_sync_kind=types.TextDocumentSyncKind.Incremental,
-            notebook_document_sync=SYNC_OPTIONS,
+            notebook_document_sync=EVERY_NOTEBOOK,
             protocol_cls=CompletionProtocol,
         )
         self.service = service
