@@ -16,6 +16,7 @@ from transformers.generation.candidate_generator import PromptLookupCandidateGen
 from benchmarks import packages, replay_hunks
 from benchmarks.packages import Release, sources
 from benchmarks.replay_baselines import TransformersPromptLookup, lookup
+from benchmarks.replay_forced import Pass, forced_summary
 from benchmarks.replay_hunks import WIDE, Window, hunks, upgrade
 from benchmarks.replay_model import ModelStream, prompt_key
 from benchmarks.replay_run import accepted_path, ratio, replay, summary
@@ -24,6 +25,7 @@ from speculation.costs import CostTable
 from speculation.draft import Draft
 from speculation.drafting import Stores, build_drafter
 from speculation.policy import GainPolicy
+from speculation.verifier.base import Capabilities
 
 OLD = {"a.py": "one\ntwo\nthree\nfour\n", "gone.py": "x\n"}
 NEW = {
@@ -154,3 +156,40 @@ def test_the_peer_looks_in_the_suffix_first() -> None:
     task = Task("t", "", prefix=[1, 2, 30, 1, 2], suffix=[1, 2, 40], replaced=(), target=[40, 1])
     outcome = replay(task, TransformersPromptLookup(), CostTable.flat(), 100)
     assert outcome.accepted["request"] == 1
+
+
+class Counter:
+    """A verifier that keeps lengths and nothing else."""
+
+    def __init__(self) -> None:
+        self.capabilities = Capabilities("fake", "m", "cpu", "none", 1000, 4096, True, True, True, 0, 0)
+        self.lengths: dict[int, int] = {}
+        self.passes = 0
+
+    def open_slot(self) -> int:
+        self.lengths[len(self.lengths)] = 0
+        return len(self.lengths) - 1
+
+    def close_slot(self, slot: int) -> None:
+        self.lengths[slot] = -1
+
+    def prefill(self, slot: int, tokens: list[int]) -> None:
+        self.lengths[slot] += len(tokens)
+
+    def verify(self, slot: int, tokens: list[int], parents: list[int] | None = None) -> None:
+        self.passes += 1
+
+    def commit(self, slot: int, path: list[int]) -> None:
+        self.lengths[slot] += len(path)
+
+
+def test_forced_decoding_makes_a_pass_per_round_both_ways_and_gives_its_slots_back() -> None:
+    text = list(range(50, 90))
+    tasks = [Task(f"t{n}", "", [*text, 1, *text[:3]], (), (), text[3:]) for n in range(3)]
+    verifier = Counter()
+    drafter = build_drafter(Stores(), GainPolicy(INT8))
+    figures = forced_summary(tasks, lambda task: drafter, Pass(verifier))  # type: ignore[arg-type]
+    assert figures["n"] == 3
+    assert figures["tokens_per_forward"]["value"] > 4
+    assert verifier.passes == 4 * 37 + round(3 * 37 / figures["tokens_per_forward"]["value"])
+    assert set(verifier.lengths.values()) == {-1}
