@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+from rich.console import Console
 from rich.progress import track
 
 from benchmarks.replay_run import accepted_path, ratio, request_of
@@ -62,7 +63,7 @@ def forced_summary(
     """The paired speed-up and its interval over tasks; each task is decoded both ways, in alternating order."""
     plain, drafted, forwards, tokens = [], [], [], []
     passes.decode(tasks[0], NoDrafter())  # what the engine builds at first use is paid for here
-    for number, task in enumerate(track(tasks, "real passes")):
+    for number, task in enumerate(track(tasks, "real passes", console=Console(stderr=True))):
         for kind in (0, 1) if number % 2 else (1, 0):
             if kind:
                 elapsed, count = passes.decode(task, drafter_of(task))

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import track
 
 from benchmarks.packages import benchmark_cache
@@ -76,7 +77,7 @@ def targets(
 ) -> dict[str, list[int]]:
     """Task names to the model's tokens; those not known are made where there is a completer, else left out."""
     found = {}
-    for task in track(list(tasks), "the model's own text"):
+    for task in track(list(tasks), "the model's own text", console=Console(stderr=True)):
         ids = prompt_ids(task, markers)
         tokens = stream.get(prompt_key(ids))
         if tokens is None and completer is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
+from rich.console import Console
 from rich.progress import track
 
 from benchmarks.replay_tasks import MOST_TOKENS, Task
@@ -85,7 +86,10 @@ def replay_all(
     label: str,
 ) -> list[Outcome]:
     """Every task in order, with a progress bar."""
-    return [replay(task, drafter_of(task), costs, vocabulary) for task in track(tasks, label)]
+    return [
+        replay(task, drafter_of(task), costs, vocabulary)
+        for task in track(tasks, label, console=Console(stderr=True))
+    ]
 
 
 def _count(outcome: Outcome, draft: Draft, path: Sequence[int], costs: CostTable) -> None:
