@@ -152,8 +152,8 @@ class Window:
         folder.mkdir(parents=True, exist_ok=True)
         self.context = browser.new_context(viewport={"width": 1100, "height": 700})
         self.page = self.context.new_page()
-        self.page.goto(f"http://127.0.0.1:{server.port}/?folder={folder}", timeout=120_000)
-        self.page.wait_for_selector(".monaco-workbench", timeout=90_000)
+        self.page.goto(f"http://127.0.0.1:{server.port}/?folder={folder}", wait_until="commit")
+        self.page.wait_for_selector(".monaco-workbench", timeout=150_000)
         self.page.wait_for_selector("[id='status.workbench.keybindingsUnused'], .statusbar", timeout=60_000)
 
     def close(self) -> None:
@@ -214,12 +214,16 @@ class Window:
         return "\n".join(lines).replace("\u00a0", " ").replace("\u200b", "").rstrip()
 
     def wait_ghost(self, timeout_s: float = 60.0) -> str:
-        return str(wait_for(self.ghost, timeout_s, "ghost text"))
+        try:
+            return str(wait_for(self.ghost, timeout_s, "ghost text"))
+        except AssertionError:
+            self.picture("no-ghost-text")
+            raise
 
     def settled_ghost(self, timeout_s: float = 60.0) -> str:
         """The ghost text once it has stopped growing: no answer is under way, and it stays for a while."""
         ghost, since = self.wait_ghost(timeout_s), time.monotonic()
-        while time.monotonic() - since < (12 if self.server.goes_on() else 0.7):
+        while time.monotonic() - since < (12 if self.server.goes_on() else 2):
             if (now := self.ghost()) != ghost:
                 ghost, since = now, time.monotonic()
             time.sleep(0.05)
