@@ -79,6 +79,7 @@ def _is_intact(root: Path, entry: Entry) -> bool:
 def _fetch(entry: Entry, root: Path, origin: str | None) -> None:
     partial = root / f"{entry.name}.partial"
     partial.mkdir(mode=0o700, exist_ok=True)
+    (partial / SOURCE_FILE).unlink(missing_ok=True)  # of a pull that was killed just before its end
     try:
         pins = _read_pins(root, entry)
         came_from = _fetch_files(entry, partial, pins, root, origin)

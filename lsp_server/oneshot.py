@@ -57,7 +57,7 @@ def complete(service: CompletionService, params: Any) -> asyncio.Future[dict[str
         if update.done or cut:
             if not update.done:
                 job.cancel()
-            answer.set_result(_result(service, update, cut or update.text, started, fields))
+            answer.set_result(_result(service, update, cut or update.text, started, fields, sampling))
 
     job = Job(build, Priority.ASKED, progress)
     answer.add_done_callback(lambda done: job.cancel() if done.cancelled() else None)
@@ -78,8 +78,15 @@ def _fields(params: Any) -> dict[str, Any]:
 
 
 def _result(
-    service: CompletionService, update: Update, text: str, started: float, fields: dict[str, Any]
+    service: CompletionService,
+    update: Update,
+    text: str,
+    started: float,
+    fields: dict[str, Any],
+    sampling: dict[str, Any] | None,
 ) -> dict[str, Any]:
+    from speculation.sampling import SamplingParameters
+
     assert service.engine is not None
     total_ms = (time.perf_counter() - started) * 1000
     reason = update.finish_reason or "deadline"
@@ -95,6 +102,7 @@ def _result(
         model=service.engine.model,
         engine=service.engine.name,
         speculation=fields.get("speculation", True),
+        sampling=SamplingParameters(**sampling) if sampling else None,
     )
     return {
         "text": text,

@@ -103,7 +103,12 @@ class Completion:
             self.prompt.tokens,
             sampling=request.sampling or SamplingParameters(),
             stop=self._stop,
-            healing=Healing(completer.tokenizer, self.prompt.required, capabilities.vocab_size),
+            healing=Healing(
+                completer.tokenizer,
+                self.prompt.required,
+                capabilities.vocab_size,
+                completer.markers.end_ids,
+            ),
             tokenizer=completer.tokenizer,
             first_position=len(self.prompt.middle),
         )
@@ -167,6 +172,11 @@ class Completion:
         """Steps until finished, or until ``go_on`` says no (asked between forward passes)."""
         while go_on() and self.step():
             pass
+
+    def cut(self, text: str) -> None:
+        """Keeps only ``text``, a beginning of the completion's; the tokens past it count as trimmed."""
+        self._stop.cut(len(text.encode()), "deadline")
+        self.close("deadline")
 
     def close(self, reason: FinishReason = "cancelled") -> None:
         """Gives the slot back and settles the metrics; what was computed stays in the KV store."""

@@ -30,6 +30,8 @@ class Family:
     start: str | None = None  # once, at the very front
     start_optional: bool = False  # use the start token where the vocabulary has it
     repository: str | None = None
+    repository_end: str = ""  # text after the repository's name
+    always_file: bool = False  # the file's own path comes first even where no other files do
     file: str | None = None  # marker before each file's path
     file_text: str | None = None  # plain text before each file's path, for families without a marker
     prefix_lead: str = ""  # text between the prefix marker and the prefix

@@ -17,15 +17,25 @@ from speculation.tokenizer import Tokenizer
 class Healing:
     """The typed bytes that generation still has to spell."""
 
-    def __init__(self, tokenizer: Tokenizer, required: bytes, vocab_size: int) -> None:
-        """``vocab_size``: rows of the model's head, which may differ from the tokenizer's vocabulary."""
+    def __init__(
+        self, tokenizer: Tokenizer, required: bytes, vocab_size: int, excluded: frozenset[int] = frozenset()
+    ) -> None:
+        """
+        Args:
+            required: what was typed since the prompt's end, UTF-8.
+            vocab_size: rows of the model's head, which may differ from the tokenizer's vocabulary.
+            excluded: ids that never spell text: markers and end tokens.
+        """
+        self._excluded = excluded
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self.required = required
 
     def allowed(self) -> Tensor | None:
         """Ids that agree with what is still to be spelled; None once nothing is."""
-        return _allowed(self._tokenizer, self.required, self._vocab_size) if self.required else None
+        if not self.required:
+            return None
+        return _allowed(self._tokenizer, self.required, self._vocab_size, self._excluded)
 
     def commit(self, token: int) -> int:
         """Takes a generated token; returns how many of its bytes spelled what was typed."""
@@ -35,8 +45,10 @@ class Healing:
 
 
 @lru_cache(maxsize=256)
-def _allowed(tokenizer: Tokenizer, required: bytes, vocab_size: int) -> Tensor | None:
-    ids = [i for i in tokenizer.ids_consistent_with(required) if i < vocab_size]
+def _allowed(
+    tokenizer: Tokenizer, required: bytes, vocab_size: int, excluded: frozenset[int]
+) -> Tensor | None:
+    ids = [i for i in tokenizer.ids_consistent_with(required) if i < vocab_size and i not in excluded]
     # a vocabulary that cannot spell these bytes at all must not end in an empty distribution
     return torch.tensor(ids, dtype=torch.long) if ids else None
 

@@ -81,8 +81,10 @@ def load_engine(
     tokenizer = Tokenizer.from_file(files.tokenizer)
     try:
         verifier = choose(device, engine, dtype, files)
-    except VerifierError as error:
-        raise LoadingError(str(error)) from error
+    except (VerifierError, RuntimeError, AssertionError, ValueError, ImportError, OSError) as error:
+        # torch and transformers have no errors of their own for a device or a shape they cannot use
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise LoadingError(f"{files.name} cannot run with engine {engine} on {device}: {reason}") from error
     tokenizer.prepare()
     progress("measuring", 0.9)
     completer = Completer(verifier, tokenizer, costs=costs_of(verifier, cache_dir() / "costs"))

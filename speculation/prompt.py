@@ -21,6 +21,8 @@ from speculation.tokenizer import Tokenizer
 WINDOW_STEP = 32  # lines
 CHARACTERS_PER_TOKEN = 12  # more than code ever has on average: bounds what is tokenised at all
 SUFFIX_SHARE = 0.25  # of the budget for document text; what one side does not need the other gets
+LEAST_FILE = 32  # tokens of another file that are worth a heading
+MOST_HEADING = 24  # tokens of a path or a repository's name
 CONTEXT_SHARE = 0.25  # of the whole budget, for other files
 MIDDLE_STEP = (
     128  # tokens: room for the middle grows in steps, so that typing moves neither prefix nor suffix
@@ -149,25 +151,30 @@ def _something(markers: Markers) -> list[int]:
 def _context(request: CompletionRequest, tokenizer: Tokenizer, markers: Markers, budget: int) -> list[int]:
     """Other files in the family's own format, most stable first, whole files or their beginnings."""
     family = markers.family
-    if not request.context or (markers.file is None and family.file_text is None):
+    if markers.file is None and family.file_text is None:
         return []
-    ids: list[int] = []
-    if markers.repository is not None:
-        ids = [markers.repository, *tokenizer.encode(_repository_name(request.root) + "\n")]
 
     def heading(path: str) -> list[int]:
         if markers.file is not None:
             return [markers.file, *tokenizer.encode(path + "\n")]
         return tokenizer.encode(f"{family.file_text}{path}\n")
 
-    own = heading(request.path.rsplit("/", 1)[-1] or "untitled")
+    own = heading(request.path.rsplit("/", 1)[-1] or "untitled")[:MOST_HEADING]
+    ids: list[int] = []
+    if markers.repository is not None:
+        name = _repository_name(request.root) + family.repository_end
+        ids = [markers.repository, *tokenizer.encode(name)[:MOST_HEADING]]
+    files = 0
     for path, text in request.context:
         head = heading(path)
         room = budget - len(ids) - len(head) - len(own)
-        if room < 32:
+        if room < LEAST_FILE:
             break
         ids += [*head, *encode_head(tokenizer, text.rstrip("\n") + "\n", room)]
-    return [*ids, *own]
+        files += 1
+    if files:
+        return [*ids, *own]
+    return own if family.always_file else []
 
 
 def _repository_name(root: str) -> str:

@@ -99,6 +99,9 @@ class Generation(Protocol):
     def step(self) -> bool:
         """Makes one forward pass (a prefill chunk or a round); False when there is nothing left to do."""
 
+    def cut(self, text: str) -> None:
+        """Ends it with ``text``, a beginning of what is there: the answer at a deadline."""
+
     def close(self) -> None:
         """Lets go of the KV slot; what was computed stays in the KV store. Safe to call twice."""
 

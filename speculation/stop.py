@@ -91,14 +91,14 @@ class StopRules:
     def _check_lines(self) -> None:
         if self._mode == "line":
             first = self._bytes.find(b"\n")
-            self._cut(first, "line")
+            self.cut(first, "line")
             return
         lines = bytes(self._bytes).split(b"\n")
         start = sum(len(line) + 1 for line in lines[: self._checked_lines])
         for number in range(self._checked_lines, len(lines) - 1):  # complete lines only
             line = lines[number].decode("utf-8", errors="replace")
             if reason := self._ends_before(number, line):
-                self._cut(max(0, start - 1), reason)
+                self.cut(max(0, start - 1), reason)
                 return
             start += len(lines[number]) + 1
         self._checked_lines = len(lines) - 1
@@ -118,7 +118,8 @@ class StopRules:
         self._went_deeper |= indent > self._indent
         return "block" if closed or indent < self._indent else None
 
-    def _cut(self, length: int, reason: FinishReason) -> None:
+    def cut(self, length: int, reason: FinishReason) -> None:
+        """The text ends after ``length`` bytes, for this reason."""
         self.end = length
         self.reason = reason
 

@@ -84,7 +84,7 @@ class TextEnd:
 
     def agreeing(self, draft: Draft) -> Draft:
         """The part of a draft that does not contradict the typed bytes."""
-        if not self._healing.required:
+        if not self._healing.required or draft.q is not None:  # a draft from q must be judged as it was drawn
             return draft
         spelled: dict[int, bytes] = {-1: b""}
         tokens = list(draft.tokens)
@@ -97,9 +97,7 @@ class TextEnd:
                 tokens[node] = -1  # cut here, with all that follows
         if tokens == list(draft.tokens):
             return draft
-        return fit(
-            Draft(tokens, draft.origin, draft.parents, draft.node_origins, draft.q), len(tokens), 1 << 62
-        )
+        return fit(Draft(tokens, draft.origin, draft.parents, draft.node_origins), len(tokens), 1 << 62)
 
     def _context(self) -> Tensor | None:
         if self._sampling.repetition_penalty == 1.0:

@@ -19,6 +19,9 @@ from typing import Any
 from tokenizers import Encoding
 from tokenizers import Tokenizer as FastTokenizer
 
+_MARKER = re.compile(r"^.?<.*>$|^\[.*\]$|[|｜]")
+# a word with the space or sign before it, a run of signs, white space: the rule of GPT-4-like vocabularies
+_PIECE = re.compile(r"[^\r\n\w]?\w+| ?[^\s\w]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -36,7 +39,8 @@ class Tokenizer:
         try:
             data: dict[str, Any] = json.loads(definition)
             self._added = {token["content"]: int(token["id"]) for token in data.get("added_tokens", [])}
-            data["added_tokens"] = [t for t in data.get("added_tokens", []) if _is_plain_text(t)]
+            self._plain = frozenset(int(t["id"]) for t in data.get("added_tokens", []) if _is_plain_text(t))
+            data["added_tokens"] = _without_markers(data.get("added_tokens", []))
             _drop_dummy_prefix(data)
             data["post_processor"] = data["truncation"] = data["padding"] = None
             self._fast = FastTokenizer.from_str(json.dumps(data))
@@ -46,7 +50,7 @@ class Tokenizer:
             raise TokenizerError(
                 f"tokenizer.json cannot be read by the tokenizers library: {error}"
             ) from error
-        self._decoder = json.dumps(data.get("decoder") or {})
+        self._is_byte_level = '"ByteLevel"' in json.dumps(data.get("decoder") or {})
         self.vocab_size = max([len(data["model"].get("vocab", ())), *(i + 1 for i in self._added.values())])
         self.hash = hashlib.sha256(definition.encode()).hexdigest()[:16]
 
@@ -72,10 +76,14 @@ class Tokenizer:
         return [(int(a), int(b)) for a, b in self._encoding(text).offsets]
 
     def pre_token_starts(self, text: str) -> list[int]:
-        """Where the tokenizer's own splitting rule begins a new piece, in code points."""
+        """Where the tokenizer's own splitting rule begins a new piece, in code points.
+
+        SentencePiece vocabularies split after normalising, if at all; for them words are split as byte-level
+        ones do.
+        """
         splitter = self._fast.pre_tokenizer
-        if splitter is None or not text:
-            return [start for start, _ in self.pieces(text)]
+        if splitter is None or not self._is_byte_level:
+            return [piece.start() for piece in _PIECE.finditer(text)]
         return [int(start) for _, (start, _) in splitter.pre_tokenize_str(_without_surrogates(text))]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -92,9 +100,7 @@ class Tokenizer:
     @cached_property
     def added_ids(self) -> frozenset[int]:
         """Ids of all added tokens that are not plain text: markers, chat roles and the like."""
-        return frozenset(self._added.values()) - frozenset(
-            i for content, i in self._added.items() if not content.strip()
-        )
+        return frozenset(self._added.values()) - self._plain
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes a token stands for; empty for ids past the vocabulary."""
@@ -103,7 +109,7 @@ class Tokenizer:
     @cached_property
     def _bytes(self) -> list[bytes]:
         table = [b""] * self.vocab_size
-        to_bytes = _byte_level if '"ByteLevel"' in self._decoder else _sentence_piece
+        to_bytes = _byte_level if self._is_byte_level else _sentence_piece
         for piece, token in self._fast.get_vocab(with_added_tokens=False).items():
             if 0 <= token < self.vocab_size:
                 table[token] = to_bytes(piece)
@@ -139,6 +145,16 @@ class Tokenizer:
         return found
 
 
+def _without_markers(added_tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The added tokens that are text. Ids are given by order, so each marker leaves a name that no text has."""
+    if not any(map(_is_plain_text, added_tokens)):
+        return []
+    return [
+        token if _is_plain_text(token) else {**token, "content": f"\ufdd0{token['id']}\ufdd1"}
+        for token in added_tokens
+    ]
+
+
 def _drop_dummy_prefix(data: dict[str, Any]) -> None:
     """SentencePiece puts a space before every text; the middle of a file has none."""
     for part in (data.get("normalizer"), data.get("pre_tokenizer")):
@@ -161,8 +177,9 @@ def _without_surrogates(text: str) -> str:
 
 
 def _is_plain_text(added_token: dict[str, Any]) -> bool:
-    """Some vocabularies keep runs of white space as added tokens; those are text, markers are not."""
-    return not added_token.get("special", False) and not str(added_token["content"]).strip()
+    """Some vocabularies keep runs of white space or single letters as added tokens; those are text, markers are
+    not. The flag alone does not tell: the markers of Qwen are not flagged as special."""
+    return not added_token.get("special", False) and not _MARKER.search(str(added_token["content"]))
 
 
 def _byte_level_table() -> dict[str, int]:

@@ -98,42 +98,54 @@ class Task:
 def _run_batch(arguments: argparse.Namespace) -> int:
     """One JSON object per line in; its answer, or {"error": …}, per line out, in the same order."""
     answer: Answerer | None = None
-    for number, line in enumerate(_lines(arguments), 1):
-        if not line.strip():
+    worst = 0
+    for number, data in enumerate(_lines(arguments), 1):
+        if not data.strip():
             continue
         identity: dict[str, Any] = {}
         try:
-            options = json.loads(line)
+            options = json.loads(_text(data, "the line"))
             if not isinstance(options, dict):
                 raise InputError("not a JSON object")
             identity = {"id": options["id"]} if "id" in options else {}
-            task = _task(arguments, {**vars(arguments), **_known_options(options, arguments)})
-        except (InputError, ValueError) as error:
-            print(json.dumps({**identity, "error": f"line {number}: {error}"}), flush=True)
-            continue
-        answer = answer or _answerer(arguments)
-        print(json.dumps({**identity, **answer(task)}, ensure_ascii=False), flush=True)
-    return 0
+            task = _task(arguments, {**vars(arguments), **_known_options(options)})
+            answer = answer or _answerer(arguments)
+            result = answer(task)
+        except (InputError, DeviceMemoryError, ValueError) as error:
+            worst = max(worst, getattr(error, "exit_code", 0) if isinstance(error, DeviceMemoryError) else 0)
+            result = {"error": f"line {number}: {error}"}
+        print(json.dumps({**identity, **result}, ensure_ascii=False), flush=True)
+    return worst
 
 
-def _lines(arguments: argparse.Namespace) -> Iterator[str]:
+def _lines(arguments: argparse.Namespace) -> Iterator[bytes]:
     if arguments.file in (None, "-"):
-        yield from sys.stdin
+        yield from sys.stdin.buffer
         return
-    yield from _read(arguments.file).splitlines()
+    yield from _bytes(arguments.file).split(b"\n")
 
 
+NUMBER = (int, float)
+FIELD_TYPES: dict[str, type | tuple[type, ...]] = {
+    "file": str, "at": str, "path": str, "text": str, "root": str, "max_tokens": int, "anchor": int,
+    "temperature": NUMBER, "top_k": int, "top_p": NUMBER, "min_p": NUMBER, "repetition_penalty": NUMBER,
+    "seed": int, "deadline": NUMBER,
+}  # fmt: skip
 PER_TASK = {
     "file", "at", "path", "text", "root", "max_tokens", "anchor", "temperature", "top_k", "top_p", "min_p",
     "repetition_penalty", "seed", "speculation", "deadline", "id",
 }  # fmt: skip
 
 
-def _known_options(options: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
+def _known_options(options: dict[str, Any]) -> dict[str, Any]:
     named = {key.replace("-", "_"): value for key, value in options.items()}
     unknown = sorted(named.keys() - PER_TASK)
     if unknown:
         raise InputError(f"unknown field {unknown[0]!r}; known: {', '.join(sorted(PER_TASK))}")
+    for name, value in named.items():
+        wrong = isinstance(value, bool) and name != "speculation"
+        if name in FIELD_TYPES and (wrong or not isinstance(value, FIELD_TYPES[name])):
+            raise InputError(f"{name} has the wrong type: {value!r}")
     return {"file": None, "text": None, **named}
 
 
@@ -146,10 +158,10 @@ def _task(arguments: argparse.Namespace, options: dict[str, Any]) -> Task:
     if text is None:
         if not isinstance(options["file"], str):
             raise InputError("give a file, or text and path")
-        text = sys.stdin.read() if options["file"] == "-" and not arguments.batch else _read(options["file"])
+        piped = options["file"] == "-" and not arguments.batch
+        data = sys.stdin.buffer.read() if piped else _bytes(options["file"])
+        text = _text(data, "standard input" if piped else options["file"])
         path = path or (options["file"] if options["file"] != "-" else None)
-    if not isinstance(text, str):
-        raise InputError("text must be a string")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     offset = _offset(text, options["at"])
     anchor = options["anchor"]
@@ -159,6 +171,8 @@ def _task(arguments: argparse.Namespace, options: dict[str, Any]) -> Task:
         raise InputError(f"--anchor {anchor}: the anchor line must be between 1 and the cursor's line")
     if not isinstance(options["max_tokens"], int) or options["max_tokens"] < 1:
         raise InputError(f"--max-tokens {options['max_tokens']}: must be a whole number above 0")
+    if options["speculation"] not in ("on", "off", True, False):
+        raise InputError(f"speculation {options['speculation']!r}: on or off")
     root = options.get("root")
     if root is not None and not Path(root).is_dir():
         raise InputError(f"--root {root}: no such directory")
@@ -175,7 +189,7 @@ def _task(arguments: argparse.Namespace, options: dict[str, Any]) -> Task:
         text=text,
         offset=offset,
         path=str(path or "untitled"),
-        root=str(root or ""),
+        root=str(Path(root).resolve()) if root is not None else "",
         anchor_line=None if anchor is None else anchor - 1,
         max_tokens=options["max_tokens"],
         speculation=options["speculation"] in ("on", True),
@@ -184,7 +198,7 @@ def _task(arguments: argparse.Namespace, options: dict[str, Any]) -> Task:
     return Task(request, sampling, options["deadline"])
 
 
-def _read(name: str) -> str:
+def _bytes(name: str) -> bytes:
     path = Path(name)
     try:
         if path.is_dir():
@@ -193,9 +207,12 @@ def _read(name: str) -> str:
             raise InputError(f"{name}: no such file")
         if path.stat().st_size > LARGEST_FILE:
             raise InputError(f"{name} is larger than {LARGEST_FILE >> 20} MiB")
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror}") from error
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise InputError(f"cannot read {name!r}: {getattr(error, 'strerror', error)}") from error
+
+
+def _text(data: bytes, name: str) -> str:
     if b"\0" in data:
         raise InputError(f"{name} is a binary file")
     try:
@@ -207,7 +224,7 @@ def _read(name: str) -> str:
 def _offset(text: str, at: object) -> int:
     """The code point offset of a 1-based LINE:COL."""
     line_part, _, column_part = str(at).partition(":")
-    if not (line_part.isascii() and line_part.isdigit() and column_part.isascii() and column_part.isdigit()):
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in (line_part, column_part)):
         raise InputError(f"--at {at}: write LINE:COL, both counted from 1, as in 12:5")
     line, column = int(line_part), int(column_part)
     lines = text.split("\n")
@@ -244,7 +261,8 @@ def _ask(client: DaemonClient, task: Task) -> dict[str, Any]:
             {**request, "sampling": asdict(task.sampling), "deadline_ms": task.deadline_ms}
         )
     except DaemonError as error:
-        raise InputError(f"{error}; try again with --no-daemon") from error
+        kind = DeviceMemoryError if "memory" in str(error) else InputError
+        raise kind(f"{error}; try again with --no-daemon") from error
 
 
 def _load(arguments: argparse.Namespace) -> CompletionEngine:
@@ -276,13 +294,13 @@ def _answer(engine: CompletionEngine, task: Task) -> dict[str, Any]:
     started = perf_counter()
     try:
         generation = engine.start(task.request)
-        cut = _run(generation, started, task.deadline_ms)
+        _run(generation, started, task.deadline_ms)
     except (MemoryError, OutOfMemoryError) as error:
         raise DeviceMemoryError(
             f"out of memory ({error}): choose a smaller model, or fewer tokens"
         ) from error
-    text = generation.text if cut is None else cut
-    reason = "deadline" if cut is not None else generation.finish_reason or "cancelled"
+    text = generation.text
+    reason = generation.finish_reason or "cancelled"
     record = request_record(
         id="command",
         trigger="command",
@@ -306,11 +324,9 @@ def _answer(engine: CompletionEngine, task: Task) -> dict[str, Any]:
     }
 
 
-def _run(generation: Generation, started: float, deadline_ms: float | None) -> str | None:
-    """Runs to the end, or to the deadline once there is text; the text as cut there, or None."""
+def _run(generation: Generation, started: float, deadline_ms: float | None) -> None:
+    """Runs to the end, or to the deadline once there is text."""
     while generation.step():
         late = deadline_ms is not None and (perf_counter() - started) * 1e3 >= deadline_ms
         if late and generation.text:
-            generation.close()
-            return deadline_cut(generation.text)
-    return None
+            generation.cut(deadline_cut(generation.text))

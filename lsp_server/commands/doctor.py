@@ -108,6 +108,7 @@ def _paths(report: Report) -> None:
 def _model(report: Report, arguments: argparse.Namespace) -> bool:
     from cache.models import ModelNotAvailable
     from speculation.loading import LoadingError, find_model, load_engine, pick_device
+    from speculation.tokenizer import TokenizerError
     from speculation.verifier.choice import describe
 
     device = pick_device(arguments.device)
@@ -124,7 +125,7 @@ def _model(report: Report, arguments: argparse.Namespace) -> bool:
     }
     try:
         completer = load_engine(arguments.model, arguments.device, arguments.engine, arguments.dtype)
-    except (LoadingError, OSError, RuntimeError, ValueError) as error:
+    except (LoadingError, TokenizerError) as error:
         report.problem(f"the engine does not start: {error}", "try --engine eager, or fetch the model again")
         return False
     report.sections["engine"] = describe(completer.verifier)

@@ -138,7 +138,9 @@ class EagerVerifier:
         """Keeps a path of the last pass."""
         state = self._slot(slot)
         check_path(path, state.parents)
-        state.keep(path)
+        if not self.capabilities.croppable and len(path) < len(state.parents):
+            raise VerifierError("this model's cache cannot drop positions: verify one token at a time")
+        state.keep(path, self.capabilities.croppable)
 
     def rollback(self, slot: int, length: int) -> None:
         """Forgets committed positions from ``length`` on."""
@@ -208,9 +210,11 @@ class _Slot:
         if self.cache.get_seq_length() > self.length:
             self._select(slice(0, self.length))
 
-    def keep(self, path: Sequence[int]) -> None:
-        """Keeps the committed positions and the nodes of ``path``."""
-        if list(path) == list(range(len(path))):
+    def keep(self, path: Sequence[int], croppable: bool = True) -> None:
+        """Keeps the committed positions and the nodes of ``path``; all of the pass where nothing can be cut."""
+        if not croppable:
+            pass
+        elif list(path) == list(range(len(path))):
             self._select(slice(0, self.length + len(path)))
         else:
             self._select(torch.tensor([*range(self.length), *(self.length + node for node in path)]))

@@ -35,6 +35,11 @@ def run(capsys, *arguments):
     return code, captured.out, captured.err
 
 
+def piped(data):
+    """Standard input that holds these bytes."""
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8")
+
+
 def test_bad_input_is_one_clear_line_on_stderr_and_exit_code_2(tmp_path, capsys, small_engine):
     binary, latin, good = tmp_path / "b.bin", tmp_path / "l.py", tmp_path / "g.py"
     binary.write_bytes(b"abc\0def")
@@ -104,12 +109,18 @@ def test_batch_answers_every_line_and_reports_the_bad_ones(tmp_path, capsys, mon
         {"text": "a = 1\nb", "path": "x.py", "at": "2:2", "max_tokens": 4},
         {"file": "nowhere.py", "at": "1:1", "id": 3},
         {"file": str(file), "at": "1:1", "colour": "red"},
+        {"file": str(file), "at": "1:1", "root": 5},
+        {"file": str(file), "at": "1:1", "deadline": "abc"},
+        {"file": str(file), "at": "1:1", "seed": 1.5},
+        {"file": str(file), "at": "1:1", "speculation": "yes"},
+        {"file": str(file), "at": "1:1", "max_tokens": True},
+        {"file": str(file), "at": "9" * 5000 + ":1"},
     ]
     text = "\n".join([*map(json.dumps, lines), "not json", "[1]", ""])
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    monkeypatch.setattr(sys, "stdin", piped(text.encode() + b"\n\xff\n"))
     code, out, _ = run(capsys, "--batch")
     answers = [json.loads(line) for line in out.splitlines()]
-    assert code == 0 and len(answers) == 6
+    assert code == 0 and len(answers) == 13
     assert answers[0]["id"] == 1 and "text" in answers[0] and "text" in answers[1]
     assert "no such file" in answers[2]["error"] and answers[2]["id"] == 3
     assert "colour" in answers[3]["error"] and all("error" in a for a in answers[4:])
@@ -119,9 +130,40 @@ def test_standard_input_and_windows_line_ends(tmp_path, capsys, monkeypatch, sma
     text = "a = 1\nb = 2\nc"
     answers = []
     for version in (text, text.replace("\n", "\r\n")):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(version))
+        monkeypatch.setattr(sys, "stdin", piped(version.encode()))
         answers.append(run(capsys, "-", "--path", "x.py", "--at", "3:2", "--max-tokens", "6"))
     assert answers[0][:2] == answers[1][:2] and answers[0][0] == 0 and "\r" not in answers[0][1]
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"a\0b"])
+def test_standard_input_that_is_no_text_is_refused_like_a_file(data, capsys, monkeypatch, small_engine):
+    monkeypatch.setattr(sys, "stdin", piped(data))
+    code, out, err = run(capsys, "-", "--at", "1:1")
+    assert code == 2 and not out and "standard input" in err and err.count("\n") == 1
+
+
+def test_a_batch_file_may_hold_any_line_separator_in_its_strings(tmp_path, capsys, small_engine):
+    batch = tmp_path / "tasks.jsonl"
+    line = {"text": "a = 1\u2028\x0cb\x85 = 2\nc", "at": "2:2", "max_tokens": 4}
+    batch.write_text(json.dumps(line, ensure_ascii=False) + "\n")
+    code, out, _ = run(capsys, "--batch", batch)
+    assert code == 0 and [set(json.loads(x)) & {"text", "error"} for x in out.split("\n") if x] == [{"text"}]
+
+
+def test_one_failing_line_does_not_end_a_batch(capsys, monkeypatch, small_engine):
+    whole = small_engine.start
+
+    def start(request):
+        if "boom" in request.text:
+            raise MemoryError("no room")
+        return whole(request)
+
+    monkeypatch.setattr(small_engine, "start", start)
+    lines = [{"text": text, "at": "1:2", "max_tokens": 3} for text in ("a = 1", "boom", "b = 2")]
+    monkeypatch.setattr(sys, "stdin", piped("\n".join(map(json.dumps, lines)).encode()))
+    code, out, _ = run(capsys, "--batch")
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert code == 4 and ["error" in a for a in answers] == [False, True, False]
 
 
 def test_a_deadline_cuts_to_a_beginning_of_the_whole_answer(tmp_path, capsys, small_engine):
@@ -132,6 +174,9 @@ def test_a_deadline_cuts_to_a_beginning_of_the_whole_answer(tmp_path, capsys, sm
     answer = json.loads(out)
     assert code == 0 and whole.startswith(answer["text"])
     assert answer["finish_reason"] == "deadline" or answer["text"] == whole
+    m = answer["metrics"]
+    assert len(answer["token_ids"]) == m["text_tokens"]
+    assert m["committed"] == m["text_tokens"] + m["end_tokens"] + m["trimmed_tokens"]
 
 
 def test_out_of_memory_is_exit_code_4(tmp_path, capsys, monkeypatch, small_engine):

@@ -174,6 +174,36 @@ def test_other_files_come_first_in_the_families_own_format(tokenizer):
     assert len(prompt.context) > 0
 
 
+LITERAL = {  # as the models' own documentation writes them
+    "qwen": "<|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
+    "starcoder2": "<fim_prefix>P<fim_suffix>S<fim_middle>",
+    "granite": "<fim_prefix>P<fim_suffix>S<fim_middle>",
+    "deepseek-coder": "<｜begin▁of▁sentence｜><｜fim▁begin｜>P<｜fim▁hole｜>S<｜fim▁end｜>",
+    "codegemma": "<bos><|fim_prefix|>P<|fim_suffix|>S<|fim_middle|>",
+    "codellama": "<s>▁<PRE> P▁<SUF>S▁<MID>",
+    "codestral": "<s>[SUFFIX]S[PREFIX]P",
+    "mellum": "<filename>main.py\n<fim_suffix>S<fim_prefix>P<fim_middle>",
+    "seed-coder": "<[begin▁of▁sentence]><[fim-suffix]>S<[fim-prefix]>P<[fim-middle]>",
+}
+
+
+def test_the_layout_is_what_the_models_documentation_writes(family):
+    tokenizer = tokenizer_of(family)
+    request = CompletionRequest("P\nS", 2, path="pkg/main.py")
+    prompt = build_prompt(request, tokenizer, markers_for(tokenizer, model_name(family)), 200)
+    written = "".join(tokenizer.decode([token]) for token in prompt.tokens)
+    assert written.replace("P\n", "P") == LITERAL[family.name]
+
+
+@pytest.mark.parametrize("budget", [64, 70, 100, 300])
+def test_long_names_and_other_files_never_break_the_budget(family, budget):
+    tokenizer = tokenizer_of(family)
+    request = CompletionRequest(TEXT, 700, path="x" * 3000 + ".py", root="/" + "r" * 3000)
+    request.context = [("y" * 2000, "z = 1\n" * 50)]
+    prompt = build_prompt(request, tokenizer, markers_for(tokenizer, model_name(family)), budget)
+    assert len(prompt.tokens) <= budget
+
+
 def test_the_table_is_data_that_loads_and_names_each_family_once():
     names = [f.name for f in families()]
     assert len(set(names)) == len(names) == 10 and names[-1] == "none"

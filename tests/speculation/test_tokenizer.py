@@ -77,3 +77,36 @@ def test_a_sentence_piece_tokenizer_puts_no_space_before_the_text():
     tokenizer = Tokenizer(json.dumps(definition))
     assert tokenizer.encode("a a") == [1, 2]
     assert tokenizer.decode(tokenizer.encode("a\na b")) == "a\na b"
+
+
+def test_single_letters_kept_as_added_tokens_are_text_and_markers_are_not():
+    definition = json.loads(tokenizer_definition(("<｜fim▁begin｜>", "[PREFIX]", "<|fim_middle|>", "ü", "À")))
+    for token in definition["added_tokens"]:
+        token["special"] = False
+    tokenizer = Tokenizer(json.dumps(definition))
+    letters = {tokenizer.marker("ü"), tokenizer.marker("À")}
+    assert not letters & tokenizer.added_ids and len(tokenizer.added_ids) == 3
+    ids = tokenizer.encode("für À [PREFIX]")
+    assert letters < set(ids) and not set(ids) & tokenizer.added_ids
+    assert tokenizer.decode(ids) == "für À [PREFIX]"
+
+
+@pytest.mark.parametrize(
+    ("typed", "required"),
+    [
+        ("self.na", ".na"),
+        ("return se", " se"),
+        ("    ", "    "),
+        ("foo(", "("),
+        ("x = pri", " pri"),
+        ("", ""),
+    ],
+)
+@pytest.mark.parametrize("split", [None, {"type": "Metaspace", "replacement": "▁", "split": False}])
+def test_healing_backs_off_by_words_where_a_tokenizer_does_not_split_them(split, typed, required):
+    from speculation.healing import back_off
+
+    definition = json.loads(tokenizer_definition(()))
+    definition["decoder"] = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
+    definition["pre_tokenizer"] = split
+    assert typed[back_off(Tokenizer(json.dumps(definition)), typed) :] == required
