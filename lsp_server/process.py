@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cache.paths import log_dir
 from lsp_server.exporters import Backend, ExporterError, open_exporters, sink
@@ -21,9 +21,12 @@ from lsp_server.hosting import Host
 from lsp_server.service import CompletionService, Progress
 from lsp_server.settings import Settings, resolve
 from lsp_server.sources import Sources
-from lsp_server.telemetry import TelemetryWriter
+from lsp_server.telemetry import TelemetryWriter, costs_record
 from lsp_server.telemetry_writer import LOG_NAME
 from speculation.request import CompletionEngine
+
+if TYPE_CHECKING:
+    from speculation.completion import Completer
 
 SERVER_LOG = "server.log"
 
@@ -35,11 +38,14 @@ def serve(arguments: argparse.Namespace) -> int:
 
     sources = Sources()
 
-    def load(progress: Progress) -> CompletionEngine:
-        return _load(settings, sources, progress)
-
     path = log_dir() / LOG_NAME if settings.telemetry_log else None
     writer = TelemetryWriter(path, sinks=[sink(backend) for backend in _exporters(settings)])
+
+    def load(progress: Progress) -> CompletionEngine:
+        engine = _load(settings, sources, progress)
+        writer.write(_costs_of(engine))
+        return engine
+
     host = Host(CompletionService(load), writer, settings.idle_exit_minutes * 60, sources)
     if arguments.socket is not None:
         end_process(host, run(host.on_socket(arguments.socket)))
@@ -93,7 +99,19 @@ def _exporters(settings: Settings) -> list[Backend]:
         return []
 
 
-def _load(settings: Settings, sources: Sources, progress: Progress) -> CompletionEngine:
+def _costs_of(engine: Completer) -> dict[str, Any]:
+    """What a pass costs, for the log: what a request would have cost without speculation follows from it."""
+    measured = engine.costs.measured
+    return costs_record(
+        model=engine.model,
+        engine=engine.name,
+        device=engine.verifier.capabilities.device,
+        positions=list(measured),
+        pass_ms=list(measured.values()),
+    )
+
+
+def _load(settings: Settings, sources: Sources, progress: Progress) -> Completer:
     from speculation.loading import find_model, load_engine, pick_device  # brings torch
 
     try:

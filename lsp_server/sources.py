@@ -33,13 +33,11 @@ class Sources:
 
     def attach(self, engine: Completer, tokenizer_file: Path) -> None:
         """Gives the engine its drafter and starts to work on events. Called once, by the worker thread."""
-        from cache.paths import cache_dir
         from lsp_server.stores import RootedDrafter, RootedStores
-        from speculation.costs import costs_of
         from speculation.policy import GainPolicy
 
         stores = RootedStores(engine.tokenizer, tokenizer_file)
-        engine.drafter = RootedDrafter(stores, GainPolicy(costs_of(engine.verifier, cache_dir())))
+        engine.drafter = RootedDrafter(stores, GainPolicy(engine.costs))
         self._thread = threading.Thread(target=self._run, args=(stores,), name="sources", daemon=True)
         self._thread.start()
 

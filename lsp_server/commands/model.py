@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cache import models
+from cache.progress import working
 
 DAMAGED = 3
 
@@ -40,8 +41,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _pull(name: str, origin: str | None) -> int:
     files = models.pull_model(name, origin)
+    with working(f"Preparing {name} for this device"):
+        _prepare(name)
     print(f"{name} is ready: {files.directory}", file=sys.stderr)
     return 0
+
+
+def _prepare(name: str) -> None:
+    """Loads the model once: quantised weights and the cost of a pass are then kept for every later start."""
+    from speculation.loading import LoadingError, load_engine
+
+    try:
+        load_engine(name)
+    except (LoadingError, MemoryError) as error:
+        print(f"spec-complete: {name} is there, but does not run here: {error}", file=sys.stderr)
 
 
 def _list() -> int:

@@ -80,7 +80,9 @@ def test_a_sentence_piece_tokenizer_puts_no_space_before_the_text():
 
 
 def test_single_letters_kept_as_added_tokens_are_text_and_markers_are_not():
-    definition = json.loads(tokenizer_definition(("<｜fim▁begin｜>", "[PREFIX]", "<|fim_middle|>", "ж", "日")))
+    definition = json.loads(
+        tokenizer_definition(("<｜fim▁begin｜>", "[PREFIX]", "<|fim_middle|>", "ж", "日"))
+    )
     for token in definition["added_tokens"]:
         token["special"] = False
     tokenizer = Tokenizer(json.dumps(definition))
