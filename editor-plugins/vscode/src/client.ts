@@ -18,6 +18,33 @@ const SCHEMES = ['file', 'untitled', 'vscode-notebook-cell', 'vscode-remote', 'v
 
 const TRIGGER = 'editor.action.inlineSuggest.trigger';
 
+/**
+ * Lets an item begin at the cursor instead of the line's start. VS Code 1.100 does not show one whose range covers a
+ * character outside the basic plane, such as an emoji before the cursor.
+ */
+function fromCursor(
+  item: vscode.InlineCompletionItem,
+  document: vscode.TextDocument,
+  position: vscode.Position,
+): vscode.InlineCompletionItem {
+  if (typeof item.insertText !== 'string' || !item.range?.contains(position)) {
+    return item;
+  }
+  const typed = document.getText(new vscode.Range(item.range.start, position));
+  if (!item.insertText.startsWith(typed)) {
+    return item;
+  }
+  const shorter = new vscode.InlineCompletionItem(
+    item.insertText.slice(typed.length),
+    new vscode.Range(position, item.range.end),
+    item.command,
+  );
+  if (item.filterText?.startsWith(typed)) {
+    shorter.filterText = item.filterText.slice(typed.length);
+  }
+  return shorter;
+}
+
 /** Settings for this client alone, which the server does not know. */
 function withoutOwn(settings: unknown): unknown {
   if (typeof settings !== 'object' || settings === null) {
@@ -39,21 +66,19 @@ export function createClient(program: string, log: vscode.LogOutputChannel, list
       initializationOptions: { telemetry: true, moreAvailable: true, status: true },
       connectionOptions: { maxRestartCount: 5 },
       middleware: {
-        provideInlineCompletionItems: (document, position, context, token, next) => {
+        provideInlineCompletionItems: async (document, position, context, token, next) => {
           if (listener.isPaused()) {
             return [];
           }
-          if (askingAgain) {
-            // our own asking again counts as automatic, though VS Code calls it the user's wish
-            askingAgain = false;
-            return next(
-              document,
-              position,
-              { ...context, triggerKind: vscode.InlineCompletionTriggerKind.Automatic },
-              token,
-            );
+          // our own asking again counts as automatic, though VS Code calls it the user's wish
+          const kind = askingAgain ? vscode.InlineCompletionTriggerKind.Automatic : context.triggerKind;
+          askingAgain = false;
+          const answer = await next(document, position, { ...context, triggerKind: kind }, token);
+          if (!answer || context.selectedCompletionInfo) {
+            return answer; // what goes with a selected entry must keep its range
           }
-          return next(document, position, context, token);
+          const items = Array.isArray(answer) ? answer : answer.items;
+          return items.map((item) => fromCursor(item, document, position));
         },
         workspace: {
           configuration: async (params, token, next) => {
