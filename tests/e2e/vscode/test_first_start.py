@@ -25,6 +25,7 @@ def bare(tmp_path_factory: Any, server_class: Any) -> Any:
 def test_a_missing_model_says_what_to_do(bare: Any, browser: Any, window_class: Any) -> None:
     window = window_class(bare, browser, bare.home / "project")
     window.page.locator(".notification-toast").first.wait_for(state="visible", timeout=120_000)
+    window.page.wait_for_timeout(1000)  # the notification slides in
     window.picture("no-model")
     assert f"spec-complete model pull {MODEL}" in window.notifications()
     assert "Download Model" in window.notifications()
