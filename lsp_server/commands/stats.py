@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         from lsp_server.telemetry_writer import LOG_NAME
 
         logs = log_files(log_dir() / LOG_NAME)
-        if not logs:
+        if not logs and not arguments.html:  # a page without data says so itself
             raise StatsError(f"no log yet in {log_dir()}: complete something first, or name a log file")
     summary = summarise(logs, arguments.by, since_stamp(arguments.since) if arguments.since else "")
     if arguments.json:

@@ -442,6 +442,8 @@ class TestCommand:
         monkeypatch.setenv("SPEC_COMPLETE_STATE_DIR", str(tmp_path))
         assert main(["stats"]) == 2
         assert "no log yet" in capsys.readouterr().err
+        assert main(["stats", "--html", str(tmp_path / "empty.html")]) == 0
+        assert "<html" in (tmp_path / "empty.html").read_text()
         log.whole(tmp_path / "log" / "telemetry.jsonl")
         assert main(["stats", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["overall"]["n"] == 5
