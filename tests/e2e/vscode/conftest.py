@@ -65,6 +65,9 @@ def wait_for(what: Callable[[], Any], timeout_s: float = 10.0, about: str = "") 
     return value
 
 
+SETTLED_S = 15.0  # an answer that was cut at its deadline goes on for at most so long
+
+
 class CodeServer:
     """One code-server with the extension installed; any number of windows on it."""
 
@@ -223,8 +226,9 @@ class Window:
     def settled_ghost(self, timeout_s: float = 60.0) -> str:
         """The ghost text once it has stopped growing: no answer is under way, and it stays for a while."""
         ghost, since = self.wait_ghost(timeout_s), time.monotonic()
-        while time.monotonic() - since < (12 if self.server.goes_on() else 2):
-            if (now := self.ghost()) != ghost:
+        end = since + SETTLED_S
+        while time.monotonic() - since < 2:
+            if (now := self.ghost()) != ghost or (self.server.goes_on() and time.monotonic() < end):
                 ghost, since = now, time.monotonic()
             time.sleep(0.05)
         assert ghost

@@ -40,7 +40,7 @@ def test_the_report_says_that_there_are_no_figures_yet(bare: Any, browser: Any, 
     )
     window.command("Spec Complete: Show Latency Report")
     report = window.page.frame_locator("iframe.webview.ready").last.frame_locator("#active-frame")
-    report.get_by_text("No figures").first.wait_for(state="attached", timeout=60_000)
+    report.get_by_text("No request in this log").first.wait_for(state="attached", timeout=60_000)
     window.picture("report-empty")
     window.close()
 
