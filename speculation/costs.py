@@ -1,17 +1,21 @@
 """What a verify pass costs: t(m) milliseconds for m positions, measured and kept per device, engine, dtype and model.
 
 The table is stepped, not linear: kernels work in blocks. It is profiled once in under two seconds, stored, and
-follows every pass that is timed afterwards.
+follows every pass that is timed afterwards. What a busy machine got wrong heals: by timed passes, and by profiling
+again after a week.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
-from statistics import median
 from time import perf_counter
+
+import torch
 
 from speculation.verifier.base import Verifier
 
@@ -20,11 +24,17 @@ PROFILED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 CONTEXT = 384  # tokens in the slot while profiling
 BUDGET_S = 1.6
 RATE = 0.05  # how far one timed pass moves its entry
-OUTLIER = 3.0  # a pass that took so many times longer was disturbed
+OUTLIER = 3.0  # a pass that took longer than so many times what is known counts as that
+FAR = 32  # a kept table must have been measured up to here: drafts can be that long
+KEPT_S = 7 * 24 * 3600.0  # older tables are profiled again
 
 
 class CostTable:
-    """t(m) for m = 1…64: measured at some m, straight lines between, never falling."""
+    """t(m) for m = 1…64: measured at some m, straight lines between, never falling.
+
+    Where a larger size was measured faster than a smaller one, both are disturbed: they share their mean, so that
+    one slow time does not lift all that come after it.
+    """
 
     def __init__(self, measured: Mapping[int, float]) -> None:
         """``measured``: milliseconds by positions; at least one entry.
@@ -50,8 +60,9 @@ class CostTable:
     def update(self, positions: int, ms: float) -> None:
         """A pass over ``positions`` took ``ms``."""
         known = self.measured.get(positions, self(positions))
-        if not 0 < ms < OUTLIER * known:
+        if not 0 < ms < float("inf"):
             return
+        ms = min(ms, OUTLIER * known)  # not left out: an entry that is far too low must be able to rise
         self.measured[positions] = known + RATE * (ms - known)
         self._changed_by += RATE * abs(ms - known) / known
         if self._changed_by > RATE:  # not worth a new table for every pass
@@ -60,7 +71,7 @@ class CostTable:
 
     def _interpolated(self) -> list[float]:
         """Index m holds t(m); index 0 repeats t(1)."""
-        known = sorted(self.measured.items())
+        known = _rising(sorted(self.measured.items()))
         table = []
         for m in range(MOST_POSITIONS + 1):
             low = max((k for k in known if k[0] <= m), default=known[0])
@@ -72,15 +83,29 @@ class CostTable:
             else:
                 part = (m - low[0]) / (high[0] - low[0])
                 table.append(low[1] + part * (high[1] - low[1]))
-        for m in range(1, len(table)):
-            table[m] = max(table[m], table[m - 1])
-        return table
+        return list(accumulate(table, max))  # rounding
+
+
+def _rising(measured: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The never falling times that are nearest to the measured ones (pool adjacent violators)."""
+    pools: list[tuple[float, int]] = []  # sum and count of sizes that share their mean
+    for _, ms in measured:
+        total, count = ms, 1
+        while pools and pools[-1][0] * count > total * pools[-1][1]:
+            total, count = total + pools[-1][0], count + pools[-1][1]
+            pools.pop()
+        pools.append((total, count))
+    smooth = [total / count for total, count in pools for _ in range(count)]
+    return [(m, ms) for (m, _), ms in zip(measured, smooth, strict=True)]
 
 
 def profile(verifier: Verifier, budget_s: float = BUDGET_S) -> CostTable:
-    """Measures t(m) on a slot of its own, in rounds over all sizes so that a disturbance hits none alone."""
+    """Measures t(m) on a slot of its own, in rounds over all sizes so that a disturbance hits none alone.
+
+    Of each size the fastest pass counts: whatever else the machine does can only make one slower.
+    """
     capabilities = verifier.capabilities
-    sizes = [m for m in PROFILED if m < capabilities.max_context // 2]
+    sizes = _sizes(verifier)
     context = min(CONTEXT, capabilities.max_context - max(sizes))
     tokens = [(7 * n) % min(capabilities.vocab_size, 1000) for n in range(max(context, max(sizes)))]
     times: dict[int, list[float]] = {m: [] for m in sizes}
@@ -97,7 +122,7 @@ def profile(verifier: Verifier, budget_s: float = BUDGET_S) -> CostTable:
                 times[m].append((perf_counter() - started) * 1e3)
                 whole_round = len(times[sizes[-1]]) > 0  # a busy machine still gets every size measured
                 if perf_counter() - began > budget_s and whole_round:
-                    return CostTable({size: median(ms) for size, ms in times.items()})
+                    return CostTable({size: min(ms) for size, ms in times.items()})
     finally:
         verifier.close_slot(slot)
 
@@ -105,7 +130,14 @@ def profile(verifier: Verifier, budget_s: float = BUDGET_S) -> CostTable:
 def table_path(folder: Path, verifier: Verifier) -> Path:
     """Where the table of a verifier is kept."""
     capabilities = verifier.capabilities
-    parts = (capabilities.device, capabilities.engine, capabilities.dtype, Path(capabilities.model).name)
+    threads = f"{torch.get_num_threads()}t"
+    parts = (
+        capabilities.device,
+        threads,
+        capabilities.engine,
+        capabilities.dtype,
+        Path(capabilities.model).name,
+    )
     return folder / ("costs-" + "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts) + ".json")
 
 
@@ -128,10 +160,26 @@ def load(path: Path) -> CostTable | None:
 
 
 def costs_of(verifier: Verifier, folder: Path) -> CostTable:
-    """The table of a verifier: the kept one, or profiled now and kept."""
+    """The table of a verifier: the kept one where it is whole and recent, or profiled now and kept."""
     path = table_path(folder, verifier)
     table = load(path)
-    if table is None:
+    if table is None or not _usable(table, verifier) or _age_s(path) > KEPT_S:
         table = profile(verifier)
         save(table, path)
     return table
+
+
+def _sizes(verifier: Verifier) -> list[int]:
+    return [m for m in PROFILED if m < verifier.capabilities.max_context // 2]
+
+
+def _usable(table: CostTable, verifier: Verifier) -> bool:
+    """Whether a plain pass and long drafts were measured, and not only lines drawn between."""
+    return 1 in table.measured and max(table.measured) >= min(FAR, max(_sizes(verifier)))
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return abs(time.time() - path.stat().st_mtime)
+    except OSError:
+        return float("inf")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter, sleep, time
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculation.costs import CostTable, costs_of, load, profile, save, table_path
+from speculation.costs import KEPT_S, CostTable, costs_of, load, profile, save, table_path
 from speculation.verifier.base import Capabilities
 
 
@@ -31,13 +32,28 @@ def test_a_table_of_nonsense_is_refused(bad: dict[int, float]) -> None:
         CostTable(bad)
 
 
-def test_timed_passes_move_their_entry_and_disturbed_ones_do_not() -> None:
+def test_a_slow_time_does_not_lift_the_sizes_after_it() -> None:
+    table = CostTable({1: 10.0, 2: 40.0, 3: 12.0, 4: 13.0, 8: 20.0, 16: 30.0})
+    assert table(8) == 21.25  # the mean of 2, 3, 4 and 8, not 40
+    assert table(16) == 30.0
+    assert table(1) == 10.0
+
+
+def test_timed_passes_move_their_entry_and_one_disturbed_pass_moves_it_little() -> None:
     table = CostTable({1: 10.0, 8: 20.0})
     for _ in range(100):
         table.update(8, 30.0)
-        table.update(1, 500.0)
+    table.update(1, 5000.0)
+    table.update(1, float("inf"))
     assert 28 < table(8) < 31
-    assert table(1) == 10.0
+    assert table.measured[1] == pytest.approx(11.0)
+
+
+def test_an_entry_that_is_far_too_low_heals() -> None:
+    table = CostTable({1: 0.5, 8: 20.0})
+    for _ in range(200):
+        table.update(1, 10.0)
+    assert 9 < table(1) < 10.1
 
 
 def test_a_kept_table_comes_back(tmp_path: Path) -> None:
@@ -103,3 +119,46 @@ def test_a_verifier_is_profiled_once(tmp_path: Path) -> None:
     other = table_path(tmp_path, Sleeper("eager"))  # type: ignore[arg-type]
     assert other != table_path(tmp_path, verifier)  # type: ignore[arg-type]
     assert other.parent == tmp_path
+    threads = torch.get_num_threads()
+    before = table_path(tmp_path, verifier)  # type: ignore[arg-type]
+    try:
+        torch.set_num_threads(threads + 1)
+        assert table_path(tmp_path, verifier) != before  # type: ignore[arg-type]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_pass_that_was_disturbed_while_profiling_is_not_believed() -> None:
+    class Disturbed(Sleeper):
+        def verify(self, slot: int, tokens: list[int], parents: None = None) -> torch.Tensor:
+            if self.passes > 15:  # all rounds but the first
+                sleep(0.01)
+            return super().verify(slot, tokens, parents)
+
+    assert profile(Disturbed(), budget_s=0.5)(1) < 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kept", [{1: 10.0, 8: 20.0}, {2: 10.0, 64: 20.0}])
+def test_a_kept_table_with_sizes_missing_is_profiled_again(tmp_path: Path, kept: dict[int, float]) -> None:
+    verifier = Sleeper()
+    save(CostTable(kept), table_path(tmp_path, verifier))  # type: ignore[arg-type]
+    assert {1, 64} <= costs_of(verifier, tmp_path).measured.keys()  # type: ignore[arg-type]
+    assert verifier.passes
+
+
+def test_a_kept_table_is_profiled_again_after_a_week(tmp_path: Path) -> None:
+    verifier = Sleeper()
+    path = table_path(tmp_path, verifier)  # type: ignore[arg-type]
+    for age, again in ((KEPT_S - 3600, False), (KEPT_S + 3600, True)):
+        save(CostTable({1: 10.0, 64: 20.0}), path)
+        os.utime(path, (time() - age, time() - age))
+        assert (costs_of(verifier, tmp_path).measured != {1: 10.0, 64: 20.0}) is again  # type: ignore[arg-type]
+    assert time() - path.stat().st_mtime < 60
+
+
+def test_a_small_verifier_is_profiled_once_too(tmp_path: Path) -> None:
+    verifier = Sleeper(max_context=60)
+    costs_of(verifier, tmp_path)  # type: ignore[arg-type]
+    passes = verifier.passes
+    costs_of(verifier, tmp_path)  # type: ignore[arg-type]
+    assert verifier.passes == passes
