@@ -14,7 +14,9 @@ from benchmarks.replay_hunks import WIDE, Hunk, Window, upgrade
 
 MOST_TOKENS = 64  # of one completion
 SAMPLE = 200  # hunks whose continuation by the model is known
-NOISE_TASKS = 120
+NOISE_TASKS = 120  # of each kind
+NOISE_TOKENS = 900 + MOST_TOKENS
+NOISE_ALPHABETS = (10, 16, 64)
 
 Encode = Callable[[str], list[int]]
 
@@ -84,13 +86,27 @@ def fresh(encode: Encode) -> Workload:
 
 
 def noise(vocabulary: int, seed: int = 0) -> Workload:
-    """Text without repetition: no token occurs twice in a task, so nothing that is copied can be right."""
+    """Text without order, in which drafts can only cost.
+
+    Of a whole vocabulary no token occurs twice in a task, so nothing that is copied can be right. Of a small
+    alphabet every token has many places, so much can be copied and is right by chance only.
+    """
     draw = random.Random(seed)
-    tasks = []
-    for number in range(NOISE_TASKS):
-        tokens = draw.sample(range(256, vocabulary), 900 + MOST_TOKENS)
-        tasks.append(Task(f"noise/{number}", "", tokens[:700], tokens[700:900], (), tokens[900:]))
+    tasks = [
+        _noise_task(f"noise/{number}", draw.sample(range(256, vocabulary), NOISE_TOKENS))
+        for number in range(NOISE_TASKS)
+    ]
+    for size in NOISE_ALPHABETS:
+        letters = draw.sample(range(256, vocabulary), size)
+        tasks += [
+            _noise_task(f"noise/{size} tokens/{number}", draw.choices(letters, k=NOISE_TOKENS))
+            for number in range(NOISE_TASKS)
+        ]
     return Workload(tasks, {})
+
+
+def _noise_task(name: str, tokens: list[int]) -> Task:
+    return Task(name, "", tokens[:700], tokens[700:900], (), tokens[900:])
 
 
 def with_targets(workload: Workload, targets: Mapping[str, Sequence[int]]) -> Workload:

@@ -69,7 +69,7 @@ class WorkspaceDrafter:
             proposer.commit(committed)
         self._judge(committed)
         self._forget_plan()
-        self.policy.observe(round_.positions, round_.verify_ms)
+        self.policy.observe(round_.positions, round_.verify_ms, len(committed))
 
     def after(self, node: Node) -> tuple[list[Branch], int]:
         """What may follow a drafted node: its places go on; past their end, places like the draft's own end do."""

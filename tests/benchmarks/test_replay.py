@@ -136,6 +136,13 @@ def test_noise_has_no_repetition_and_nothing_is_drafted_on_it() -> None:
     assert outcome.cost == outcome.plain_cost
 
 
+def test_drafts_on_a_few_tokens_without_order_cost_little() -> None:
+    tasks = [task for task in noise(50_000).tasks if task.name.startswith("noise/10 tokens/")]
+    drafter = build_drafter(Stores(), GainPolicy(INT8))
+    outcomes = [replay(task, drafter, INT8, 50_000) for task in tasks]
+    assert sum(o.plain_cost for o in outcomes) > 0.98 * sum(o.cost for o in outcomes)
+
+
 def test_the_sample_is_always_the_same() -> None:
     tasks = [task_of(hunk, "", encode) for hunk in hunks("pack", OLD, NEW, WIDE)] * 9
     assert sample(tasks, 4) == sample(tasks, 4)

@@ -71,7 +71,43 @@ def test_a_node_left_out_for_its_reach_would_not_have_been_drafted() -> None:
 def test_timed_passes_move_the_table() -> None:
     policy = GainPolicy(CostTable({1: 10.0, 2: 11.0}))
     for _ in range(200):
-        policy.observe(2, 19.0)
+        policy.observe(2, 19.0, 2)
     assert 17.0 < policy.costs(2) < 19.5
-    policy.observe(1, 0.0)  # a pass that was not timed
+    policy.observe(1, 0.0, 1)  # a pass that was not timed
     assert policy.costs(1) == 10.0
+
+
+def test_drafts_that_lose_stop_and_begin_again_when_plain_passes_have_made_up_for_it() -> None:
+    policy = GainPolicy(CostTable({1: 10.0, 2: 11.0}))
+    drafted = []
+    for _ in range(4000):
+        count = policy.nodes([0.3])
+        policy.observe(1 + count, 0.0, 1)  # nothing drafted is ever right
+        drafted.append(count)
+    assert drafted[0] == 1
+    assert 0 < sum(drafted[-1000:]) < 0.1 * 1000
+
+
+def test_drafts_that_gain_are_made_however_many_fail() -> None:
+    policy = GainPolicy(CostTable({1: 10.0, 2: 11.0}))
+    for step in range(1000):
+        assert policy.nodes([0.3]) == 1
+        policy.observe(2, 0.0, 1 + (step % 5 == 0))
+
+
+def test_earlier_gains_do_not_pay_for_long_losses() -> None:
+    policy = GainPolicy(CostTable({1: 10.0, 2: 11.0}))
+    for _ in range(5000):
+        policy.observe(2, 0.0, 2)
+    lost = 0
+    while policy.nodes([0.3]) and lost < 5000:
+        policy.observe(2, 0.0, 1)
+        lost += 1
+    assert lost < 400
+
+
+def test_drafts_go_on_where_positions_are_free() -> None:
+    policy = GainPolicy(CostTable.flat())
+    for _ in range(100):
+        policy.observe(9, 0.0, 1)
+    assert policy.nodes([0.1] * 8) == 8
