@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lsp_server.documents import Document, Edit
-from lsp_server.gate import is_on_disk, path_of, root_of, why_not
+from lsp_server.gate import is_on_disk, path_of, reasons, root_of
 from lsp_server.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,7 +18,14 @@ NOT_INDEXED = frozenset({"scheme", "secret", "out_of_step", "too_many_lines", "t
 class SourceFeed:
     """Passes a client's events on; to nobody where the process has no sources."""
 
-    def __init__(self, sources: Sources | None, settings: Callable[[], Settings]) -> None:
+    def __init__(
+        self,
+        sources: Sources | None,
+        settings: Callable[[], Settings],
+        documents: Iterable[Document] = (),
+    ) -> None:
+        """``documents``: those that are open, whenever it is asked."""
+        self._documents = documents
         self._sources = sources
         self._settings = settings
         self._roots: list[str] = []
@@ -30,7 +37,10 @@ class SourceFeed:
         return self._roots
 
     def set_roots(self, roots: Sequence[str]) -> None:
-        """The client's workspace folders, from now on; one that went away is forgotten."""
+        """The client's workspace folders, from now on; one that went away is forgotten.
+
+        All is judged again: open documents may lie in another root now.
+        """
         gone = [root for root in self._roots if root not in roots]
         self._roots = list(roots)
         if self._sources is None:
@@ -39,6 +49,12 @@ class SourceFeed:
             self._sources.remove_root(root)
         for root in self._roots:
             self._sources.add_root(root, [other for other in roots if other != root], self._settings())
+        for document in self._documents:
+            self.opened(document)
+
+    def settings_changed(self) -> None:
+        """What is indexed is judged again."""
+        self.set_roots(self._roots)
 
     def opened(self, document: Document) -> None:
         """A document was opened or replaced as a whole."""
@@ -81,4 +97,4 @@ class SourceFeed:
         self._fed.clear()
 
     def _is_indexed(self, document: Document) -> bool:
-        return is_on_disk(document.uri) and why_not(document, self._settings()) not in NOT_INDEXED
+        return is_on_disk(document.uri) and NOT_INDEXED.isdisjoint(reasons(document, self._settings()))

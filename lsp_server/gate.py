@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from urllib.parse import unquote, urlsplit
 
@@ -16,7 +16,10 @@ ON_DISK = frozenset({"file"})
 
 def path_of(uri: str) -> str:
     """The file system path of a URI; the plain name of what has none (`untitled:Untitled-1`)."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # what editors make up need not be a URI: `scratch://[a]/b.py`
+        return unquote(uri.partition(":")[2])
     path = unquote(parts.path)
     if parts.netloc and parts.scheme == "file":
         return f"//{parts.netloc}{path}"
@@ -26,7 +29,9 @@ def path_of(uri: str) -> str:
 
 
 def scheme_of(uri: str) -> str:
-    return urlsplit(uri).scheme
+    """What a URI begins with; empty where it has no scheme."""
+    head, colon, _ = uri.partition(":")
+    return head.lower() if colon else ""
 
 
 def is_on_disk(uri: str) -> bool:
@@ -42,7 +47,12 @@ def root_of(path: str, roots: Sequence[str]) -> str:
 
 def why_not(document: Document, settings: Settings) -> str:
     """The reason code why a document gets no completions; empty where it does."""
-    return next((code for code, applies in _REASONS if applies(document, settings)), "")
+    return next(reasons(document, settings), "")
+
+
+def reasons(document: Document, settings: Settings) -> Iterator[str]:
+    """All reason codes why a document gets no completions, one by one."""
+    return (code for code, applies in _REASONS if applies(document, settings))
 
 
 def line_too_long(document: Document, line: int, settings: Settings) -> bool:

@@ -7,6 +7,7 @@ object, documents and settings.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -43,6 +44,7 @@ EVERY_NOTEBOOK = types.NotebookDocumentSyncOptions(
 OPTIONAL_NOTIFICATIONS = ("status", "didChangeStatus", "telemetry", "moreAvailable")
 NEOVIM_DEBOUNCE_MS = 200  # what Neovim waits by itself before it asks
 SHORT_DEADLINE_MS = 300
+CONFIGURATION_REPLY_S = 2.0  # a client that does not tell its settings by then has none
 NOT_WORTH_A_LINE = frozenset({"superseded", "cancelled"})
 
 
@@ -76,7 +78,9 @@ class CompletionServer(LanguageServer):
         self.session = Session(service, self, self.recorder, Settings(), sources)
         self.cells = NotebookCells(self.session)
         self._sources: dict[str, object] = {}  # settings by source
-        self._roots: list[str] = []  # as of `initialize`
+        self._roots: list[str] = []
+        self._indexing = False  # the sources know the roots
+        self._no_reply: asyncio.TimerHandle | None = None
         self._settled = False  # after `initialized`
         self._stop_listening = service.listen(self._service_status)
         self.protocol.direct = DIRECT
@@ -89,6 +93,8 @@ class CompletionServer(LanguageServer):
     def end(self) -> None:
         """The connection is closed."""
         self._stop_listening()
+        if self._no_reply is not None:
+            self._no_reply.cancel()
         self.session.end()
 
     # what the client is told
@@ -152,14 +158,24 @@ class CompletionServer(LanguageServer):
         """`initialized`: from now on the client may be spoken to."""
         self._settled = True
         self._apply_settings()
-        self.session.feed.set_roots(self._roots)
         self._service_status(self.service.status)
         workspace = self.client_capabilities.workspace
-        if workspace is not None and workspace.configuration:
+        if workspace is not None and workspace.configuration:  # it may say that nothing is to be indexed
+            loop = asyncio.get_running_loop()
+            self._no_reply = loop.call_later(CONFIGURATION_REPLY_S, self._begin_indexing)
             self.pull_configuration()
+        else:
+            self._begin_indexing()
         watching = workspace.did_change_watched_files if workspace is not None else None
         if watching is not None and watching.dynamic_registration:
             self._watch_files()
+
+    def _begin_indexing(self) -> None:
+        if self._no_reply is not None:
+            self._no_reply.cancel()
+        if not self._indexing:
+            self._indexing = True
+            self.session.feed.set_roots(self._roots)
 
     def _watch_files(self) -> None:
         """Files that change on disk are indexed again."""
@@ -173,19 +189,26 @@ class CompletionServer(LanguageServer):
         )
 
     def _apply_settings(self) -> None:
-        self.session.settings, problems = resolve(*self._sources.items())
-        self.recorder.facts.of_settings(self.session.settings)
+        settings, problems = resolve(*self._sources.items())
+        self.recorder.facts.of_settings(settings)
+        self.session.configure(settings)
         for problem in problems:
             self._log(problem, types.MessageType.Warning)
 
     def pull_configuration(self) -> None:
         """Asks the client for its `specComplete` settings."""
 
-        def received(values: Any) -> None:
-            self.set_source("workspace/configuration", values[0] if values else None)
+        def received(reply: concurrent.futures.Future[Any]) -> None:
+            if reply.cancelled():
+                return
+            if reply.exception() is None:
+                values = reply.result()
+                first = values[0] if isinstance(values, (list, tuple)) and values else None
+                self.set_source("workspace/configuration", first)
+            self._begin_indexing()
 
         item = types.ConfigurationItem(section=SECTION)
-        self.workspace_configuration(types.ConfigurationParams([item]), received)
+        self.workspace_configuration(types.ConfigurationParams([item])).add_done_callback(received)
 
     def set_source(self, source: str, values: object) -> None:
         """Takes the settings of one source."""
@@ -195,8 +218,10 @@ class CompletionServer(LanguageServer):
     def change_folders(self, added: list[str], removed: list[str]) -> None:
         """`workspace/didChangeWorkspaceFolders`, as URIs."""
         gone = {path_of(uri) for uri in removed}
-        kept = [root for root in self.session.feed.roots if root not in gone]
-        self.session.feed.set_roots(kept + [path_of(uri) for uri in added])
+        kept = [root for root in self._roots if root not in gone]
+        self._roots = kept + [path_of(uri) for uri in added]
+        if self._indexing:
+            self.session.feed.set_roots(self._roots)
 
 
 def _initialized(server: CompletionServer, request_id: Any, params: Any) -> None:

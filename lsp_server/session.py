@@ -65,14 +65,20 @@ class Session:
         self.client = client
         self.recorder = recorder
         self.settings = settings
-        self.feed = SourceFeed(sources, lambda: self.settings)
-        self.encoding: Encoding = "utf-16"
         self.documents = Documents()
+        self.feed = SourceFeed(sources, lambda: self.settings, self.documents)
+        self.encoding: Encoding = "utf-16"
         self.debounce = Debounce()
         self._states: dict[str, DocumentState] = {}
         self._tickets: dict[int | str, Ticket] = {}
         self._failing = ""  # the error that was told last
         self._ids = (f"{uuid.uuid4().hex[:8]}-{number}" for number in itertools.count(1))
+
+    def configure(self, settings: Settings) -> None:
+        """The settings in force, from now on."""
+        changed, self.settings = settings != self.settings, settings
+        if changed:
+            self.feed.settings_changed()
 
     # documents
 

@@ -1,0 +1,175 @@
+"""One connection without a process: what a client says, and what the sources and the log get of it."""
+
+import asyncio
+import json
+
+import pytest
+from lsp_testkit.engine import ScriptedEngine, says
+
+import lsp_server.server
+from lsp_server.documents import Document
+from lsp_server.feed import SourceFeed
+from lsp_server.server import CompletionServer
+from lsp_server.service import CompletionService
+from lsp_server.settings import Settings
+
+HIDDEN = "file:///work/hidden.py"
+
+
+class Sources:
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.events = []
+
+    def open(self, owner, path, root, lines):
+        self.events.append(("open", path, root))
+
+    def close(self, owner, path):
+        self.events.append(("close", path))
+
+    def add_root(self, root, others, settings):
+        self.events.append(("root", root, settings.index, settings.history, settings.secret_patterns))
+
+    def remove_root(self, root):
+        self.events.append(("gone", root))
+
+
+class Log:
+    """Stands where the log's writer stands."""
+
+    def __init__(self):
+        self.records = []
+
+    def write(self, record):
+        self.records.append(record)
+
+
+class Connection:
+    """A server object, and what it sent."""
+
+    def __init__(self, configuration=False, **options):
+        self.sources, self.log, self.sent = Sources(), Log(), []
+        self.service = CompletionService(ScriptedEngine(says("scripted()")))
+        self.server = CompletionServer(self.service, self.log, sources=self.sources)
+        self.server.protocol.set_writer(self)
+        capabilities = {"workspace": {"configuration": True}} if configuration else {}
+        self.says(
+            "initialize",
+            {
+                "processId": None,
+                "rootUri": None,
+                "workspaceFolders": [{"uri": "file:///work", "name": "work"}],
+                "capabilities": capabilities,
+                "initializationOptions": options,
+            },
+            id=1,
+        )
+        self.says("initialized", {})
+
+    def write(self, data):
+        self.sent.append(json.loads(data.partition(b"\r\n\r\n")[2]))
+
+    def close(self):
+        pass
+
+    def says(self, method, params, **rest):
+        self.server.protocol.receive({"jsonrpc": "2.0", "method": method, "params": params, **rest})
+
+    def opens(self, uri=HIDDEN, text="x = "):
+        document = {"uri": uri, "languageId": "python", "version": 1, "text": text}
+        self.says("textDocument/didOpen", {"textDocument": document})
+
+    def asks(self, request_id, uri=HIDDEN, character=4):
+        params = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": character}}
+        self.says("textDocument/inlineCompletion", {**params, "context": {"triggerKind": 1}}, id=request_id)
+
+    def reply_to(self, request_id):
+        return next((m for m in self.sent if m.get("id") == request_id and "method" not in m), None)
+
+    def asked(self, method):
+        return [message for message in self.sent if message.get("method") == method]
+
+    def replies(self, **reply):
+        question = self.asked("workspace/configuration")[-1]
+        self.server.protocol.receive({"jsonrpc": "2.0", "id": question["id"], **reply})
+
+    def roots(self):
+        return [event for event in self.sources.events if event[0] == "root"]
+
+    async def until(self, condition):
+        for _ in range(1000):
+            if condition():
+                return
+            await asyncio.sleep(0.005)
+        raise AssertionError("nothing happened")
+
+    async def ready(self):
+        self.service.start()
+        await self.until(lambda: self.service.ready)
+
+
+@pytest.fixture
+async def connect():
+    made = []
+
+    def make(*args, **options):
+        made.append(Connection(*args, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.server.end()
+        one.service.stop()
+
+
+async def test_roots_wait_for_the_clients_settings(connect):
+    client = connect(configuration=True)
+    await client.until(lambda: client.asked("workspace/configuration"))
+    assert client.roots() == []
+    client.replies(result=[{"index": False, "history": False, "secretPatterns": ["hid*"]}])
+    assert client.roots()
+    assert all(row == ("root", "/work", False, False, ("hid*",)) for row in client.roots())
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_client_that_does_not_tell_its_settings_is_indexed_all_the_same(
+    connect, monkeypatch, answered
+):
+    monkeypatch.setattr(lsp_server.server, "CONFIGURATION_REPLY_S", 60.0 if answered else 0.01)
+    client = connect(configuration=True)
+    await client.until(lambda: client.asked("workspace/configuration"))
+    if answered:
+        client.replies(error={"code": -32603, "message": "no"})
+    await client.until(client.roots)
+    assert client.roots() == [("root", "/work", True, True, ())]
+
+
+async def test_changed_settings_reach_the_sources_and_the_open_documents(connect):
+    client = connect()
+    client.opens()
+    assert client.sources.events[-1] == ("open", "/work/hidden.py", "/work")
+    for patterns, last in ((["hidden.py"], "close"), ([], "open")):
+        section = {"specComplete": {"index": False, "secretPatterns": patterns}}
+        client.says("workspace/didChangeConfiguration", {"settings": section})
+        assert client.roots()[-1] == ("root", "/work", False, True, tuple(patterns))
+        assert client.sources.events[-1][:2] == (last, "/work/hidden.py")
+
+
+@pytest.mark.parametrize("settings", [{"enabled": False}, {"disabled_languages": ("dotenv",)}])
+def test_a_secret_is_not_indexed_where_completions_are_off_either(settings):
+    sources = Sources()
+    feed = SourceFeed(sources, lambda: Settings(**settings))
+    feed.opened(Document("file:///work/.env", "dotenv", 1, "KEY=1"))
+    assert sources.events == []
+
+
+@pytest.mark.parametrize("uri", ["scratch://[a]/b.py", "file://[a/b.py", "file://a\u2100b/c"])
+async def test_a_name_that_is_no_uri_does_not_hang_the_others(connect, uri):
+    client = connect()
+    await client.ready()
+    client.opens(uri)
+    client.opens()
+    client.asks(7)
+    await client.until(lambda: client.reply_to(7))
+    assert client.reply_to(7)["result"]["items"]
