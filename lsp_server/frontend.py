@@ -157,7 +157,8 @@ class FrontEnd:
                 initialize = next(
                     (key for key, method in self._pending.items() if method == "initialize"), None
                 )
-                if all(self._send(frame(message)) for message in self._memory.replay(initialize or REPLAY)):
+                replayed = REPLAY if initialize is None else initialize  # 0 is an id
+                if all(self._send(frame(message)) for message in self._memory.replay(replayed)):
                     return
                 self._connection = None
 

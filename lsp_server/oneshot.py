@@ -25,6 +25,8 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "speculation": bool,
 }
 
+MOST_TOKENS = 1024  # one script must not hold the device for long
+
 
 def complete(service: CompletionService, params: Any) -> asyncio.Future[dict[str, Any]]:
     """Starts a completion; the future has what `spec-complete complete --json` prints.
@@ -33,14 +35,14 @@ def complete(service: CompletionService, params: Any) -> asyncio.Future[dict[str
     Raises `InvalidParamsError`.
     """
     fields = _fields(params)
-    sampling, deadline_ms = params.get("sampling"), params.get("deadline_ms")
+    sampling, deadline_ms = _sampling(params), _deadline_ms(params)
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[dict[str, Any]] = loop.create_future()
     started = time.perf_counter()
 
     def build() -> CompletionRequest:
         request = CompletionRequest(**fields)
-        if isinstance(sampling, dict):
+        if sampling is not None:
             from speculation.sampling import SamplingParameters  # brings torch, which the engine has loaded
 
             request.sampling = SamplingParameters(**sampling)
@@ -49,6 +51,13 @@ def complete(service: CompletionService, params: Any) -> asyncio.Future[dict[str
     def progress(update: Update) -> None:
         if answer.done():
             return
+        try:
+            take(update)
+        except Exception as error:
+            job.cancel()
+            answer.set_exception(error)
+
+    def take(update: Update) -> None:
         if update.error is not None:
             answer.set_exception(update.error)
             return
@@ -72,9 +81,31 @@ def _fields(params: Any) -> dict[str, Any]:
         if name not in params:
             raise InvalidParamsError(f"{name} is missing")
     for name, kind in FIELDS.items():
-        if name in params and not isinstance(params[name], kind):
+        value = params.get(name)
+        if name in params and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
             raise InvalidParamsError(f"{name} has the wrong type")
-    return {name: params[name] for name in FIELDS if name in params}
+    fields = {name: params[name] for name in FIELDS if name in params}
+    if not 0 <= fields["offset"] <= len(fields["text"]):
+        raise InvalidParamsError("offset is not in the text")
+    if "max_tokens" in fields:
+        fields["max_tokens"] = min(fields["max_tokens"], MOST_TOKENS)
+    return fields
+
+
+def _sampling(params: dict[str, Any]) -> dict[str, Any] | None:
+    sampling = params.get("sampling")
+    if sampling is not None and not isinstance(sampling, dict):
+        raise InvalidParamsError("sampling must be an object")
+    return sampling
+
+
+def _deadline_ms(params: dict[str, Any]) -> float | None:
+    deadline_ms = params.get("deadline_ms")
+    if deadline_ms is not None and (
+        isinstance(deadline_ms, bool) or not isinstance(deadline_ms, (int, float))
+    ):
+        raise InvalidParamsError("deadline_ms must be a number")
+    return deadline_ms
 
 
 def _result(

@@ -104,6 +104,8 @@ class CompletionProtocol(LanguageServerProtocol):
         self.handle_message(structured)
 
     def _send_outcome(self, request_id: Any, done: asyncio.Future[Any]) -> None:
+        if done.cancelled():  # the client is gone
+            return
         if (error := done.exception()) is not None:
             self._send_error(request_id, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         else:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from lsp_server.documents import Place
 from lsp_server.items import Offer
-from lsp_server.messages import SelectedCompletion
+from lsp_server.messages import Position, SelectedCompletion
 from lsp_server.positions import Encoding, to_index
+
+
+def is_around(selected: SelectedCompletion, position: Position, place: Place) -> bool:
+    """Whether the entry replaces what the cursor is at; another answer than that has no use for it."""
+    start, end = selected.start, selected.end
+    return (
+        start.line == end.line == position.line == place.line
+        and start.character <= position.character <= end.character
+    )
 
 
 def with_selected(place: Place, selected: SelectedCompletion, encoding: Encoding) -> Place:

@@ -77,6 +77,7 @@ class CompletionServer(LanguageServer):
         self.recorder = Recorder(writer, self.telemetry)
         self.session = Session(service, self, self.recorder, Settings(), sources)
         self.cells = NotebookCells(self.session)
+        self._oneshots: set[asyncio.Future[Any]] = set()  # what scripts wait for
         self._sources: dict[str, object] = {}  # settings by source
         self._roots: list[str] = []
         self._indexing = False  # the sources know the roots
@@ -95,6 +96,8 @@ class CompletionServer(LanguageServer):
         self._stop_listening()
         if self._no_reply is not None:
             self._no_reply.cancel()
+        for waiting in list(self._oneshots):
+            waiting.cancel()
         self.session.end()
 
     # what the client is told
@@ -133,6 +136,13 @@ class CompletionServer(LanguageServer):
             self.recorder.facts.of_engine(engine)
         if self._settled:
             self.status(status)
+
+    def complete_once(self, params: Any) -> asyncio.Future[Any]:
+        """A script's completion; it ends with the connection."""
+        answer = oneshot.complete(self.service, params)
+        self._oneshots.add(answer)
+        answer.add_done_callback(self._oneshots.discard)
+        return answer
 
     # settings and folders
 
@@ -241,7 +251,7 @@ def _retire(server: CompletionServer, request_id: Any, params: Any) -> None:
 
 
 def _complete(server: CompletionServer, request_id: Any, params: Any) -> asyncio.Future[Any]:
-    return oneshot.complete(server.service, params)
+    return server.complete_once(params)
 
 
 def _inline_completion(server: CompletionServer, request_id: Any, params: Any) -> asyncio.Future[Any]:

@@ -102,6 +102,7 @@ class CompletionService:
         self._held: dict[Job, Generation] = {}  # laid aside, oldest first
         self._stopping = False
         self._thread: threading.Thread | None = None
+        self._load_error: BaseException | None = None  # no job will ever be served
 
     def start(self) -> None:
         """Starts the worker on the running loop; it loads the engine first."""
@@ -131,8 +132,11 @@ class CompletionService:
         return self.engine is not None
 
     def submit(self, job: Job) -> None:
-        """Queues a job, or resumes a paused one."""
+        """Queues a job, or resumes a paused one; where there is no engine it fails."""
         with self._condition:
+            if self._load_error is not None:
+                self._report(job, _failed(self._load_error))
+                return
             job.paused = False
             if job not in self._waiting and job is not self._running:
                 self._waiting.append(job)
@@ -160,6 +164,11 @@ class CompletionService:
                 engine = self._source
         except Exception as error:
             self._set_status(Status("error", f"The model could not be loaded: {error}"))
+            with self._condition:
+                self._load_error = error
+                waiting, self._waiting = self._waiting, []
+            for job in waiting:
+                self._report(job, _failed(error))
             return False
         self.engine = engine
         self._set_status(Status("ready", f"{engine.model} ({engine.name})"))
@@ -203,7 +212,7 @@ class CompletionService:
                     break
             generation.close()
         except Exception as error:
-            self._report(job, Update("", (), (), None, None, error, started_s))
+            self._report(job, _failed(error, started_s))
 
     def _drop_held(self) -> None:
         """Gives back what cancelled jobs, and all but the latest of the others, still hold."""
@@ -254,3 +263,7 @@ class CompletionService:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:  # the loop is closed: the process is ending
             self._stopping = True
+
+
+def _failed(error: BaseException, started_s: float = 0.0) -> Update:
+    return Update("", (), (), None, None, error, started_s)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import random
 import time
 import uuid
@@ -28,7 +29,7 @@ from lsp_server.messages import InlineCompletionParams
 from lsp_server.positions import Encoding
 from lsp_server.records import Recorder, Source, copied
 from lsp_server.reuse import Reused, reused
-from lsp_server.selection import with_selected, without_replaced
+from lsp_server.selection import is_around, with_selected, without_replaced
 from lsp_server.service import CompletionService, Priority
 from lsp_server.settings import Settings
 from lsp_server.status import Status, inactive
@@ -37,6 +38,9 @@ from lsp_server.ticket import DocumentState, Result, Ticket
 
 if TYPE_CHECKING:
     from lsp_server.sources import Sources
+
+
+logger = logging.getLogger(__name__)
 
 
 class Client(Protocol):
@@ -150,8 +154,11 @@ class Session:
         self._supersede(params.uri, "superseded")
         self.documents.touch(params.uri)
         place = document.place(params.position.line, params.position.character, self.encoding)
-        if params.selected is not None:
-            place = with_selected(place, params.selected, self.encoding)
+        selected = params.selected
+        if selected is not None and not is_around(selected, params.position, place):
+            selected = None
+        if selected is not None:
+            place = with_selected(place, selected, self.encoding)
         ticket = Ticket(
             request_id,
             next(self._ids),
@@ -159,13 +166,13 @@ class Session:
             document.language,
             place,
             not params.invoked,
-            params.selected,
+            selected,
             answer,
             received_s,
         )
         self._tickets[request_id] = ticket
         self._states[params.uri].ticket = ticket
-        self._dispatch(ticket, document)
+        self._or_drop(ticket, lambda ticket: self._dispatch(ticket, document))
         return answer
 
     def cancel(self, request_id: int | str) -> None:
@@ -281,11 +288,24 @@ class Session:
         )
         return Flight(
             plan,
-            lambda flight: self._progress(ticket.uri, state, flight),
+            lambda flight: self._progress_or_drop(ticket.uri, state, flight),
             lambda text: repeats_next_line(text, place),
         )
 
     # progress
+
+    def _progress_or_drop(self, uri: str, state: DocumentState, flight: Flight) -> None:
+        """A fault of our own ends the flight; whoever waits for it is answered."""
+        try:
+            self._progress(uri, state, flight)
+        except Exception:
+            logger.exception("an answer could not be made")
+            self._stop(flight)
+            state.flight = None if state.flight is flight else state.flight
+            state.prefetch = None if state.prefetch is flight else state.prefetch
+            ticket = state.ticket
+            if ticket is not None and (ticket.flight is flight or flight in ticket.candidates):
+                self._drop(ticket, "failed")
 
     def _progress(self, uri: str, state: DocumentState, flight: Flight) -> None:
         if flight.error is not None:
@@ -497,10 +517,19 @@ class Session:
 
     def _later(self, ticket: Ticket, wait_ms: float, call: Callable[[Ticket], None]) -> None:
         if wait_ms <= 0:
-            call(ticket)
+            self._or_drop(ticket, call)
             return
         loop = asyncio.get_running_loop()
-        ticket.timers.append(loop.call_later(wait_ms / 1000, call, ticket))
+        ticket.timers.append(loop.call_later(wait_ms / 1000, self._or_drop, ticket, call))
+
+    def _or_drop(self, ticket: Ticket, call: Callable[[Ticket], None]) -> None:
+        """A fault of our own must not leave a request without its answer."""
+        try:
+            call(ticket)
+        except Exception:
+            logger.exception("a request failed")
+            if not ticket.answer.done():
+                self._drop(ticket, "failed")
 
     @staticmethod
     def _source(ticket: Ticket, flight: Flight | None, finish_reason: str = "") -> Source:

@@ -49,7 +49,7 @@ class Connection:
     """A server object, and what it sent."""
 
     def __init__(self, configuration=False, **options):
-        self.sources, self.log, self.sent = Sources(), Log(), []
+        self.sources, self.log, self.sent, self.ended = Sources(), Log(), [], False
         self.service = CompletionService(ScriptedEngine(says("scripted()")))
         self.server = CompletionServer(self.service, self.log, sources=self.sources)
         self.server.protocol.set_writer(self)
@@ -71,7 +71,13 @@ class Connection:
         self.sent.append(json.loads(data.partition(b"\r\n\r\n")[2]))
 
     def close(self):
-        pass
+        """Nothing to close."""
+
+    def end(self):
+        """The client is gone."""
+        if not self.ended:
+            self.ended = True
+            self.server.end()
 
     def says(self, method, params, **rest):
         self.server.protocol.receive({"jsonrpc": "2.0", "method": method, "params": params, **rest})
@@ -80,9 +86,10 @@ class Connection:
         document = {"uri": uri, "languageId": "python", "version": 1, "text": text}
         self.says("textDocument/didOpen", {"textDocument": document})
 
-    def asks(self, request_id, uri=HIDDEN, character=4):
-        params = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": character}}
-        self.says("textDocument/inlineCompletion", {**params, "context": {"triggerKind": 1}}, id=request_id)
+    def asks(self, request_id, uri=HIDDEN, selected=None):
+        params = {"textDocument": {"uri": uri}, "position": {"line": 0, "character": 4}}
+        context = {"triggerKind": 1, "selectedCompletionInfo": selected}
+        self.says("textDocument/inlineCompletion", {**params, "context": context}, id=request_id)
 
     def reply_to(self, request_id):
         return next((m for m in self.sent if m.get("id") == request_id and "method" not in m), None)
@@ -119,7 +126,7 @@ async def connect():
 
     yield make
     for one in made:
-        one.server.end()
+        one.end()
         one.service.stop()
 
 
@@ -173,3 +180,78 @@ async def test_a_name_that_is_no_uri_does_not_hang_the_others(connect, uri):
     client.asks(7)
     await client.until(lambda: client.reply_to(7))
     assert client.reply_to(7)["result"]["items"]
+
+
+@pytest.mark.parametrize("where", ["_launch", "_consider"])
+async def test_a_fault_of_our_own_is_answered_and_the_next_request_works(connect, monkeypatch, where):
+    client = connect()
+    await client.ready()
+    client.opens()
+
+    def fails(*arguments):
+        raise RuntimeError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client.server.session, where, fails)
+        client.asks(7)
+        await client.until(lambda: client.reply_to(7))
+    assert client.reply_to(7)["result"] is None
+    assert client.log.records[-1]["reason"] == "failed"
+    client.asks(8)
+    await client.until(lambda: client.reply_to(8))
+    assert client.reply_to(8)["result"]["items"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [((1, 0), (1, 4)), ((0, 0), (1, 1)), ((0, 0), (0, 3)), ((0, 5), (0, 6))]
+)
+async def test_a_selected_entry_that_is_not_at_the_cursor_is_ignored(connect, start, end):
+    client = connect()
+    await client.ready()
+    client.opens(text="x = y + z\nlast")
+    span = {
+        "start": dict(zip(("line", "character"), start, strict=True)),
+        "end": dict(zip(("line", "character"), end, strict=True)),
+    }
+    selected = {"range": span, "text": "chosen"}
+    client.asks(7, selected=selected)
+    await client.until(lambda: client.reply_to(7))
+    item = client.reply_to(7)["result"]["items"][0]
+    assert item["insertText"].startswith("x = scripted()")
+
+
+async def test_a_script_is_told_at_once_that_the_model_could_not_be_loaded(connect):
+    client = connect()
+
+    def load(progress):
+        raise OSError("no space left")
+
+    client.service._source = load
+    for request_id in (7, 8):  # one waits for the load, one comes after it
+        client.says("specComplete/complete", {"text": "x = ", "offset": 4}, id=request_id)
+        client.service.start()
+        await client.until(lambda number=request_id: client.reply_to(number))
+        assert "no space left" in client.reply_to(request_id)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"sampling": [1]}, {"deadline_ms": "soon"}, {"offset": 5}, {"offset": True}, {"max_tokens": 1.5}],
+)
+async def test_a_scripts_malformed_request_is_refused(connect, wrong):
+    client = connect()
+    client.says("specComplete/complete", {"text": "x = ", "offset": 4, **wrong}, id=7)
+    assert client.reply_to(7)["error"]["code"] == -32602
+
+
+async def test_a_script_that_is_gone_does_not_hold_the_engine(connect):
+    client = connect()
+    engine = client.service._source
+    engine.script, engine.token_s = says("0123456789" * 50), 0.01
+    await client.ready()
+    client.says("specComplete/complete", {"text": "x = ", "offset": 4}, id=7)
+    await client.until(lambda: engine.count("step") > 2)
+    client.end()
+    await client.until(lambda: engine.count("close"))
+    assert engine.count("step") < 60
+    assert client.reply_to(7) is None
