@@ -30,7 +30,7 @@ class ReplayedStores:
             for path, text in texts.items():
                 index.open(path, text, key)
             self._indexes[key] = WithShortGrams(index)
-            self._indexes[key].fill(index.tokens(path) for path in texts)
+            self._indexes[key].fill((index.tokens(path), None) for path in texts)
 
     def drafter(
         self, workspace: str, policy: GainPolicy, evidence: Evidence, without: Sequence[str] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,8 @@ class FrozenIndex:
         self.damaged: list[str] = []  # why segments were dropped
         self._segments: tuple[Segment, ...] = ()  # newest first
         self._overridden: set[str] = set()
+        self._manifest = Manifest()  # the one that the segments are of
+        self._lock = threading.Lock()  # of the masks: both of the above decide on them
 
     @property
     def token_count(self) -> int:
@@ -88,18 +91,21 @@ class FrozenIndex:
             except (SegmentDamagedError, OSError, ValueError, TypeError) as error:
                 self.damaged.append(str(error))
                 continue
-            self._mask(segment, manifest.outdated.get(name, ()))
             segments.append(segment)
-        self._segments = tuple(reversed(segments))
+        with self._lock:
+            self._manifest = manifest
+            for segment in segments:
+                self._mask(segment)
+            self._segments = tuple(reversed(segments))
 
     def override(self, paths: set[str]) -> None:
         """Names the files (relative to the root) whose newer text is in the hot index."""
-        if paths == self._overridden:
-            return
-        self._overridden = set(paths)
-        manifest = Manifest.read(self.directory)
-        for segment in self._segments:
-            self._mask(segment, manifest.outdated.get(segment.name, ()))
+        with self._lock:
+            if paths == self._overridden:
+                return
+            self._overridden = set(paths)
+            for segment in self._segments:
+                self._mask(segment)
 
     def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
         """The longest, then most recent, places where the context's end occurs; at least 4 tokens agree."""
@@ -124,9 +130,9 @@ class FrozenIndex:
         segment: Segment = match.place
         return segment.continuation(match, count)
 
-    def _mask(self, segment: Segment, outdated: Sequence[int]) -> None:
+    def _mask(self, segment: Segment) -> None:
         overridden = self._overridden
-        masked = set(outdated)
+        masked = set(self._manifest.outdated.get(segment.name, ()))
         if overridden:
             masked.update(i for i, file in enumerate(segment.files) if file.path in overridden)
         segment.masked = masked

@@ -7,7 +7,8 @@ then the best guess there is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from cache.frozen_index import FrozenIndex
@@ -18,6 +19,7 @@ PLACES = 12  # most recent ones kept of each gram
 MAX_TOKENS = 65_536
 REFILL_SHARE = 0.1  # of the tokens must have changed before short grams are made again
 _GAP = -1  # between texts
+Origin = tuple[Segment, int]  # a file by its number in a segment
 
 
 class ShortGrams:
@@ -34,21 +36,37 @@ class ShortGrams:
         """Forgets everything."""
         self._tokens: list[int] = [_GAP]
         self._places: dict[int, list[int]] = {}
+        self._texts: list[tuple[int, Origin | None]] = []  # where each begins and what it is from
 
-    def add(self, tokens: Sequence[int]) -> None:
+    def add(self, tokens: Sequence[int], origin: Origin | None = None) -> None:
         """Adds a text."""
+        self._texts.append((len(self._tokens), origin))
         self._enter([*tokens, _GAP])
         if len(self._tokens) > self._max_tokens:
-            kept = self._tokens[-self._max_tokens // 2 :]
+            first = len(self._tokens) - self._max_tokens // 2
+            first = self._tokens.index(_GAP, first) + 1
+            kept = self._tokens[first:]
+            texts = [(at - first + 1, origin) for at, origin in self._texts if at >= first]
             self.clear()
-            self._enter(kept[kept.index(_GAP) + 1 :])
+            self._texts = texts
+            self._enter(kept)
 
-    def query(self, context: Sequence[int], max_hits: int = PLACES) -> list[Match]:
-        """The most recent places of the last two tokens; of the last one where those never occurred."""
+    def query(
+        self,
+        context: Sequence[int],
+        max_hits: int = PLACES,
+        wanted: Callable[[Origin], bool] | None = None,
+    ) -> list[Match]:
+        """The most recent places of the last two tokens; of the last one where those never occurred.
+
+        ``wanted``: which texts may be copied from, by their origin.
+        """
         grams = [(2, _key(*context[-2:]))] if len(context) > 1 else []
         grams += [(1, context[-1])] if context else []
         for size, key in grams:
-            places = self._places.get(key)
+            places = self._places.get(key, [])
+            if wanted is not None:
+                places = [at for at in places if (origin := self._origin(at)) is None or wanted(origin)]
             if places:
                 return [Match(size, "", None, at) for at in places[: -max_hits - 1 : -1]]
         return []
@@ -57,6 +75,10 @@ class ShortGrams:
         """At most ``count`` tokens that follow a match, within its text."""
         found = self._tokens[match.at + 1 : match.at + 1 + count]
         return found[: found.index(_GAP)] if _GAP in found else found
+
+    def _origin(self, at: int) -> Origin | None:
+        texts = self._texts
+        return texts[bisect_right(texts, at, key=lambda text: text[0]) - 1][1]
 
     def _enter(self, tokens: Sequence[int]) -> None:
         places = self._places
@@ -95,11 +117,11 @@ class WithShortGrams:
         self._max_tokens = max_tokens
         self._short = ShortGrams(max_tokens)
 
-    def fill(self, texts: Iterable[Sequence[int]]) -> None:
+    def fill(self, texts: Iterable[tuple[Sequence[int], Origin | None]]) -> None:
         """Takes over what the index holds, most recent text last; about 1 µs a token, so for the background."""
         short = ShortGrams(self._max_tokens)
-        for tokens in texts:
-            short.add(tokens)
+        for tokens, origin in texts:
+            short.add(tokens, origin)
         self._short = short
 
     def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
@@ -108,7 +130,7 @@ class WithShortGrams:
         if found:
             return found
         short = self._short  # may be replaced between query and continuation: a match carries its own
-        return [match._replace(place=short) for match in short.query(context, max_hits)]
+        return [match._replace(place=short) for match in short.query(context, max_hits, _is_current)]
 
     def continuation(self, match: Match, count: int) -> list[int]:
         """At most ``count`` tokens that follow a match."""
@@ -124,6 +146,7 @@ class FrozenWithShortGrams(WithShortGrams):
         self._frozen = index
         self._seen: tuple[Segment, ...] = ()
         self._filled_tokens = 0
+        self._filled: tuple[Segment, ...] = ()
 
     def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
         """The longest, then most recent places where the end of ``context`` occurs."""
@@ -135,9 +158,11 @@ class FrozenWithShortGrams(WithShortGrams):
     def _follow(self) -> None:
         """Fills again when much has changed; a saved file alone is not worth it."""
         tokens = self._frozen.token_count
-        if abs(tokens - self._filled_tokens) > REFILL_SHARE * self._filled_tokens:
+        segments = self._seen
+        merged = any(segment not in segments for segment in self._filled)  # its masks are no longer kept
+        if merged or abs(tokens - self._filled_tokens) > REFILL_SHARE * self._filled_tokens:
             self._filled_tokens = tokens
-            segments = self._seen
+            self._filled = segments
             threading.Thread(
                 target=lambda: self.fill(recent_texts(segments, self._max_tokens)),
                 name="short grams",
@@ -145,9 +170,14 @@ class FrozenWithShortGrams(WithShortGrams):
             ).start()
 
 
-def recent_texts(segments: Sequence[Segment], max_tokens: int) -> list[Sequence[int]]:
+def _is_current(origin: Origin) -> bool:
+    segment, number = origin
+    return number not in segment.masked
+
+
+def recent_texts(segments: Sequence[Segment], max_tokens: int) -> list[tuple[Sequence[int], Origin]]:
     """The newest files of segments (newest first) that make up at most ``max_tokens``, newest last."""
-    texts: list[Sequence[int]] = []
+    texts: list[tuple[Sequence[int], Origin]] = []
     left = max_tokens
     for segment in segments:
         for number in reversed(range(len(segment.files))):
@@ -157,5 +187,5 @@ def recent_texts(segments: Sequence[Segment], max_tokens: int) -> list[Sequence[
             left -= file.length
             if left < 0:
                 return texts[::-1]
-            texts.append(segment.tokens_of(file))
+            texts.append((segment.tokens_of(file), (segment, number)))
     return texts[::-1]

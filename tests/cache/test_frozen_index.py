@@ -180,6 +180,17 @@ def test_the_hot_index_overrides_files(bench: Bench) -> None:
     assert len(bench.found("alpha = ")) == 2
 
 
+def test_overriding_goes_by_the_manifest_that_the_segments_are_of(bench: Bench) -> None:
+    bench.write("a.py", "unique_thing(one)\n")
+    bench.write("b.py", "another_word(two)\n")
+    bench.build()
+    bench.write("a.py", "unique_thing(three)\n")
+    bench.builder.run()  # not taken over yet: the copy that is known stays the one that is found
+    bench.index.override({"b.py"})
+    assert bench.found("unique_thing(") == [("a.py", "one)\n")]
+    assert bench.found("another_word(") == []
+
+
 def test_small_segments_are_merged_and_nothing_is_lost(tmp_path: Path) -> None:
     bench = Bench(tmp_path, segment_tokens=1000)
     for number in range(30):

@@ -80,7 +80,7 @@ class OnePlace:
 
 def test_short_grams_answer_only_where_the_index_has_nothing() -> None:
     index = WithShortGrams(OnePlace())
-    index.fill([[4, 50], [9, 60]])
+    index.fill([([4, 50], None), ([9, 60], None)])
     assert [index.continuation(match, 3) for match in index.query([1, 2, 3, 4])] == [[77]]
     (short,) = index.query([8, 4])
     index.fill([])  # made again between a query and its continuation
@@ -128,3 +128,33 @@ def test_short_grams_follow_the_segments_without_outdated_files() -> None:
     assert eventually(index, [5], [[60], [50]])
     frozen.segments = ()
     assert eventually(index, [5], [])
+
+
+def test_a_file_masked_after_the_fill_is_not_copied_from() -> None:
+    frozen = Frozen()
+    index = FrozenWithShortGrams(frozen, max_tokens=80)  # type: ignore[arg-type]
+    masked = Segment([9, 70], *([5, 40 + n] for n in range(10)), [5, 60])
+    frozen.segments = (masked,)
+    assert eventually(index, [9], [[70]])
+    masked.masked = {0, 11, 10}
+    assert [index.continuation(match, 1) for match in index.query([9])] == []
+    assert index.continuation(index.query([5])[0], 1) == [48]
+
+
+def test_origins_stay_with_their_texts_when_the_older_half_is_dropped() -> None:
+    grams = ShortGrams(max_tokens=40)
+    for n in range(100):
+        grams.add([1000 + n, 5, 2000 + n], ("segment", n))  # type: ignore[arg-type]
+        for keep in (n, n - 1):
+            (match, *_) = grams.query([5], wanted=lambda origin, keep=keep: origin[1] == keep) or [None]
+            assert match is None or grams.continuation(match, 1) == [2000 + keep]
+            assert match is not None or keep < n
+
+
+def test_merged_segments_are_taken_over() -> None:
+    frozen = Frozen()
+    index = FrozenWithShortGrams(frozen)  # type: ignore[arg-type]
+    frozen.segments = (Segment([5, 60]), Segment([5, 40]))
+    assert eventually(index, [5], [[60], [40]])
+    frozen.segments = (Segment([5, 41], [5, 61]),)  # as many tokens
+    assert eventually(index, [5], [[61], [41]])
