@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import IO, Any
 
+LENGTH_DIGITS = 9  # no message has a gigabyte; who says so does not speak the protocol
+
 
 def frame(message: Any) -> bytes:
     """A message as bytes."""
@@ -29,7 +31,7 @@ def read_body(stream: IO[bytes]) -> bytes | None:
             break
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length":
-            if not value.strip().isdigit():
+            if not value.strip().isdigit() or len(value.strip()) > LENGTH_DIGITS:
                 return None
             length = int(value)
     pieces = []
@@ -47,5 +49,5 @@ def read_message_from(stream: IO[bytes]) -> Any:
     body = read_body(stream)
     try:
         return None if body is None else json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -51,7 +51,7 @@ class FrontEnd:
         while (body := read_body(self._in)) is not None:
             try:
                 message = json.loads(body)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(message, dict):
                 self._from_editor(message, body)
@@ -73,7 +73,7 @@ class FrontEnd:
                 self._watch_parent(message.get("params"))
                 if self._connection is None:
                     self._begin()
-            if method is not None and request_id is not None:
+            if method is not None and isinstance(request_id, (int, str)):  # others are refused
                 self._pending[request_id] = method
             if self._connection is not None and self._send(frame_body(body)):
                 return
@@ -123,6 +123,8 @@ class FrontEnd:
         with self._lock:
             if request_id == REPLAY:
                 return False
+            if request_id is None:
+                return True  # an error about something that was no request
             method = self._pending.pop(request_id, None)
             if method == "initialize":
                 self._memory.initialized_as(message)
@@ -209,6 +211,8 @@ def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
+        return False
+    except OverflowError:
         return False
     except OSError:
         return True

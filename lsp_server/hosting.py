@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lsp_server.daemon import code_version
 from lsp_server.server import CompletionServer
 from lsp_server.service import CompletionService
+from lsp_server.status import Status
 from lsp_server.telemetry import TelemetryWriter
 from lsp_server.transport import Writer, converse, standard_streams
 
@@ -47,7 +48,7 @@ class Host:
         self._connections = 0
         self._finished = asyncio.Event()
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._retired = False
+        self._retired = self._is_broken = False
         self._stop_listening: Callable[[], None] = lambda: None
         self._code_version = code_version()
 
@@ -91,6 +92,7 @@ class Host:
 
     async def _serve_until_finished(self, listening: asyncio.Server) -> int:
         self._prepare()
+        self.service.listen(self._watch_load)
         self._watch_idle()
         async with listening:
             await self._finished.wait()
@@ -104,8 +106,17 @@ class Host:
             with contextlib.suppress(NotImplementedError, AttributeError):
                 loop.add_signal_handler(getattr(signal, name), self._finished.set)
 
+    def _watch_load(self, status: Status) -> None:
+        """Who comes after a load that failed gets a new process, which may load."""
+        if status.kind == "error":
+            self._is_broken = True
+            if self._connections:
+                self.retire()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
+        if self._is_broken:  # it is told why; the next one has another process
+            self.retire()
         self._watch_idle()
         try:
             await self._connection(reader, writer)
@@ -161,6 +172,8 @@ def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
+        return False
+    except OverflowError:
         return False
     except OSError:
         return True

@@ -51,6 +51,10 @@ class CompletionProtocol(LanguageServerProtocol):
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
             self._send_error(None, INVALID_REQUEST, "not a JSON-RPC message")
             return
+        request_id = message.get("id")
+        if isinstance(request_id, bool) or not isinstance(request_id, (int, str, type(None))):
+            self._send_error(None, INVALID_REQUEST, "an id is a whole number or a text")
+            return
         try:
             self._receive(message)
         except Exception:

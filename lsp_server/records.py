@@ -46,6 +46,7 @@ class EngineFacts:
     off_share: float = 0.0
     sampling: Mapping[str, Any] | None = None
     traces: bool = False
+    logged: bool = True
     memory: Callable[[], int | None] = lambda: None
 
     def of_engine(self, engine: CompletionEngine) -> None:
@@ -60,6 +61,7 @@ class EngineFacts:
         self.speculation, self.off_share = settings.speculation, settings.speculation_off_share
         self.sampling = settings.active_sampling()
         self.traces = settings.trace == "text"
+        self.logged = settings.telemetry_log
 
 
 def copied(metrics: CompletionMetrics | None) -> CompletionMetrics:
@@ -94,7 +96,8 @@ class Recorder:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Any other record."""
-        self._writer.write(record)
+        if self.facts.logged:
+            self._writer.write(record)
         self._send(record)
 
     def _record(self, ticket: Ticket, source: Source, route: Route, post_ms: float, **rest: Any) -> None:

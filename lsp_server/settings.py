@@ -7,6 +7,7 @@ does not fit falls back to what an earlier source said, and the reader is told w
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,10 +17,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 ENVIRONMENT_PREFIX = "SPEC_COMPLETE_"
 FILE_VARIABLE = "SPEC_COMPLETE_SETTINGS"
+LIMITS = ("minimum", "exclusiveMinimum", "maximum")
 
 
 def _setting(default: Any, doc: str, **limits: Any) -> Any:
-    """A field with its documentation; ``minimum``, ``maximum`` bound numbers."""
+    """A field with its documentation; ``minimum``, ``maximum`` and ``exclusiveMinimum`` bound numbers."""
     return field(default=default, metadata={"doc": doc, **limits})
 
 
@@ -59,13 +61,13 @@ class Settings:
     temperature: float = _setting(0.0, "0 always takes the likeliest token.", minimum=0, maximum=5)
     top_k: int = _setting(0, "Sample among the k likeliest tokens; 0: all.", minimum=0)
     top_p: float = _setting(
-        1.0, "Sample among the likeliest tokens of this total probability.", minimum=0, maximum=1
+        1.0, "Sample among the likeliest tokens of this total probability.", exclusiveMinimum=0, maximum=1
     )
     min_p: float = _setting(0.0, "Drop tokens below this share of the likeliest one.", minimum=0, maximum=1)
     repetition_penalty: float = _setting(
         1.0, "Penalty on tokens already there; 1: none.", minimum=0.01, maximum=10
     )
-    seed: int = _setting(0, "Seed of sampling.", minimum=0)
+    seed: int = _setting(0, "Seed of sampling.", minimum=0, maximum=2**63)
     context_files: bool = _setting(True, "Put other open files of the same root into the prompt.")
     context_characters: int = _setting(
         6000, "Most text of other files in a prompt.", minimum=0, maximum=200_000
@@ -199,7 +201,7 @@ def schema() -> dict[str, Any]:
     for field_ in fields(Settings):
         row: dict[str, Any] = {"description": field_.metadata["doc"], **_json_type(hints[field_.name])}
         row["default"] = list(field_.default) if isinstance(field_.default, tuple) else field_.default
-        row |= {limit: field_.metadata[limit] for limit in ("minimum", "maximum") if limit in field_.metadata}
+        row |= {limit: field_.metadata[limit] for limit in LIMITS if limit in field_.metadata}
         properties[camel_case(field_.name)] = row
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -247,6 +249,7 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any]) -> Any:
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))
+        or (isinstance(value, float) and not math.isfinite(value))
         or (kind is int and value != int(value))
     ):
         raise ValueError(f"must be {'a whole number' if kind is int else 'a number'}, not {value!r}")
@@ -258,6 +261,8 @@ def _checked(value: Any, kind: Any, limits: Mapping[str, Any]) -> Any:
             raise ValueError(
                 f"must be at {'least' if limit == 'minimum' else 'most'} {limits[limit]}, not {value!r}"
             )
+    if "exclusiveMinimum" in limits and value <= limits["exclusiveMinimum"]:
+        raise ValueError(f"must be more than {limits['exclusiveMinimum']}, not {value!r}")
     return kind(value)
 
 

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from lsp_server.framing import LENGTH_DIGITS
+
 READ_SIZE = 1 << 16
 
 
@@ -34,7 +36,7 @@ class FramingError(ValueError):
 async def read_message(reader: asyncio.StreamReader) -> Any:
     """The next message, decoded; None at the stream's end. Raises `FramingError`.
 
-    A body that is no JSON is ``...``.
+    A body that is no JSON, or null, is ``...``.
     """
     length = None
     while True:
@@ -47,7 +49,7 @@ async def read_message(reader: asyncio.StreamReader) -> Any:
             break
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length":
-            if not value.strip().isdigit():
+            if not value.strip().isdigit() or len(value.strip()) > LENGTH_DIGITS:
                 raise FramingError(f"bad header {line[:80]!r}")
             length = int(value)
     try:
@@ -55,9 +57,10 @@ async def read_message(reader: asyncio.StreamReader) -> Any:
     except asyncio.IncompleteReadError:
         return None
     try:
-        return json.loads(body)
-    except ValueError:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
         return ...
+    return ... if message is None else message
 
 
 def frame(message: Any) -> bytes:

@@ -255,3 +255,22 @@ async def test_a_script_that_is_gone_does_not_hold_the_engine(connect):
     await client.until(lambda: engine.count("close"))
     assert engine.count("step") < 60
     assert client.reply_to(7) is None
+
+
+async def test_a_client_that_wants_no_log_gets_none_and_the_others_do(connect):
+    quiet, loud = connect(telemetryLog=False), connect()
+    for client in (quiet, loud):
+        await client.ready()
+        client.opens()
+        client.asks(7)
+        await client.until(lambda client=client: client.reply_to(7))
+    assert quiet.log.records == []
+    assert loud.log.records[-1]["kind"] == "request"
+
+
+@pytest.mark.parametrize("request_id", [1.5, [1], {"a": 1}, True])
+async def test_an_id_that_is_none_is_refused(connect, request_id):
+    client = connect()
+    client.opens()
+    client.asks(request_id)
+    assert client.sent[-1]["id"] is None and client.sent[-1]["error"]["code"] == -32600
