@@ -81,7 +81,7 @@ class FusedModel:
         self._norm = file.read("norm") * root
         self._embedding = file.map("embedding")
         # fused operators round otherwise in the scalar tail of a vector loop, whose place depends on the pass
-        self._activation = _silu if _has_tail(architecture.intermediate) else torch.nn.functional.silu
+        self._activation = _activation(architecture.intermediate)
         geometry = architecture.geometry
         turned = (geometry.heads + 2 * geometry.kv_heads) * geometry.head_dim
         self._rotate = _complex_product if _has_tail(turned) else torch.mul
@@ -166,8 +166,15 @@ class FusedModel:
 
 
 def _has_tail(width: int) -> bool:
-    """Whether a vector loop over rows of ``width`` floats, shared among threads, can end in scalar steps."""
-    return width % (_VECTOR * torch.get_num_threads()) != 0
+    """Whether a vector loop over rows of ``width`` floats, shared among threads, can end in scalar steps.
+
+    A pass of few rows is shared among fewer threads than there are, so every number of shares counts.
+    """
+    return any(width % (_VECTOR * shares) for shares in range(1, torch.get_num_threads() + 1))
+
+
+def _activation(width: int) -> Callable[[Tensor], Tensor]:
+    return _silu if _has_tail(width) else torch.nn.functional.silu
 
 
 def _silu(values: Tensor) -> Tensor:

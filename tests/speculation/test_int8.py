@@ -83,6 +83,24 @@ def test_every_prefill_chunk_gives_the_same_bits(verifier: Int8Verifier) -> None
         assert torch.equal(kv(verifier, filled(verifier, TEXT, chunk=chunk)), whole), f"chunks of {chunk}"
 
 
+def test_passes_that_only_some_of_the_threads_share_give_the_same_bits() -> None:
+    """A flat operator goes to one thread per 32768 floats: 14 to 20 rows of this width to three of four."""
+    from speculation.verifier.int8_model import _activation
+
+    width = 4864
+    gate = (torch.randn(200, 2 * width, generator=torch.Generator().manual_seed(0)) * 4)[:, :width]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        activation = _activation(width)
+        alone = torch.cat([activation(row[None]) for row in gate])
+        for size in (14, 16, 20):
+            together = torch.cat([activation(rows) for rows in gate.split(size)])
+            assert torch.equal(together, alone), size
+    finally:
+        torch.set_num_threads(threads)
+
+
 @pytest.mark.parametrize("start", [0, 3, 62, 120, 190])
 def test_tree_nodes_equal_their_chains(verifier: Int8Verifier, start: int) -> None:
     rng = random.Random(start)
