@@ -30,18 +30,28 @@ def replaced_after(before: str, text: str, after: str) -> int:
         return _rest_of_word(before, text, rest)
     if all(c in PUNCTUATION for c in rest) or rest.startswith(LONG_QUOTES):
         return len(rest) if text.rstrip().endswith(rest) else 0
-    closers = _unmatched_closers(text, _open_quote(before, text, rest))
+    closers, still_open = _closed_and_opened(text, _open_quote(before, text, rest))
     matched = 0
     end = -1
     for position, closer in closers:
         if matched >= len(rest) or rest[matched] != closer:
             break
         matched, end = matched + 1, position
+    if kept := _closes_again(rest[:matched], still_open):
+        return matched - kept
     while matched and end + 1 < len(text) and matched < len(rest):
         if rest[matched] not in PUNCTUATION or rest[matched] != text[end + 1]:
             break
         matched, end = matched + 1, end + 1
     return matched
+
+
+def _closes_again(closers: str, still_open: list[str]) -> int:
+    """How many of the last ``closers`` close what the text opened after it had closed them: ``x) + bar(y``."""
+    for count in range(min(len(closers), len(still_open)), 0, -1):
+        if list(closers[-count:]) == still_open[: -count - 1 : -1]:
+            return count
+    return 0
 
 
 def only_closes(rest: str) -> bool:
@@ -75,8 +85,9 @@ def _open_quote(before: str, text: str, rest: str) -> str:
     return quote if quote and (quote in text or quote in rest) else ""
 
 
-def _unmatched_closers(text: str, quote: str) -> list[tuple[int, str]]:
-    """(position, character) of what the text closes but did not open; ``quote`` is open before it."""
+def _closed_and_opened(text: str, quote: str) -> tuple[list[tuple[int, str]], list[str]]:
+    """(position, character) of what the text closes but did not open, and the closers of what it leaves open,
+    the innermost last; ``quote`` is open before it."""
     found: list[tuple[int, str]] = []
     stack: list[str] = []
     outer = quote
@@ -102,7 +113,9 @@ def _unmatched_closers(text: str, quote: str) -> list[tuple[int, str]]:
             else:
                 found.append((position, c))
         position += 1
-    return found
+    if quote and not outer:
+        stack.append(quote)
+    return found, stack
 
 
 def _is_word(character: str) -> bool:
