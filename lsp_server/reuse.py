@@ -51,22 +51,31 @@ def _same_below(base: Place, now: Place) -> bool:
     ours = now.lines[now.line + 1 : now.line + 1 + LINES_BELOW]
     if theirs == ours and now.after == base.after:
         return True
-    return closed_by_editor("\n".join([now.after, *ours]), "\n".join([base.after, *theirs]), exact=False)
+    cut = now.line + 1 + LINES_BELOW < len(now.lines)
+    return _closed_by_editor([now.after, *ours], [base.after, *theirs], cut)
 
 
-def closed_by_editor(now: str, before: str, exact: bool = True) -> bool:
-    """Whether ``now`` is ``before`` with nothing but closers and white space put in front.
-
-    ``exact``: both are whole texts; else one may go on where the other was cut off.
-    """
-    match = _CLOSED_BY_EDITOR.match(now)
-    for skipped in range(match.end() + 1 if match else 1):
-        rest = now[skipped:]
-        if rest == before or (
-            not exact and rest and before and (rest.startswith(before) or before.startswith(rest))
+def _closed_by_editor(now: Sequence[str], before: Sequence[str], cut: bool) -> bool:
+    """`closed_by_editor` for lines; where those of ``now`` were ``cut`` off, ``before`` may have more."""
+    for skipped, line in enumerate(now):
+        rest = len(now) - skipped
+        column = len(line) - len(before[0])
+        if (
+            (rest == len(before) or (cut and 1 < rest < len(before)))
+            and line.endswith(before[0])
+            and _CLOSED_BY_EDITOR.fullmatch(line, 0, column)
+            and now[skipped + 1 :] == before[1:rest]
         ):
             return True
+        if not _CLOSED_BY_EDITOR.fullmatch(line):
+            return False
     return False
+
+
+def closed_by_editor(now: str, before: str) -> bool:
+    """Whether ``now`` is ``before`` with nothing but closers and white space put in front."""
+    added = len(now) - len(before)
+    return added >= 0 and now.endswith(before) and bool(_CLOSED_BY_EDITOR.fullmatch(now, 0, added))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
 """What still fits after typing: answers and anchors."""
 
+import time
+
 import pytest
 
 from lsp_server.anchor import MOST_LINES, Anchor
 from lsp_server.documents import Place
-from lsp_server.reuse import Answer, Answers, typed_since
+from lsp_server.reuse import LINES_BELOW, Answer, Answers, typed_since
 
 
 def at(marked: str) -> Place:
@@ -30,10 +32,30 @@ def at(marked: str) -> Place:
         ("x = ab|", "x = a|", None),
         ("a\n|", "|a\n", None),
         ("x = |", "x = 1|rest", None),
+        ("x = |foo", "x = a|f", None),
+        ("x = |\nend", "x = a|\nen", None),
+        ("x = |\nend\nmore", "x = a|\nend", None),
+        ("x = |\nend", "x = a|\nend\nmore", None),
+        ("x = |", "x = a|)\n}\n", "a"),
     ],
 )
 def test_what_was_typed_since(base, now, typed):
     assert typed_since(at(base), at(now)) == typed
+
+
+def test_lines_below_that_are_out_of_sight_may_go_on():
+    below = "".join(f"\nline {number}" for number in range(LINES_BELOW + 50))
+    base = at("if a {|" + below)
+    assert typed_since(base, at("if a {\n    b|\n}" + below)) == "\n    b"
+    assert typed_since(base, at("if a {\n    b|\n}" + below.replace("line 7\n", "\n"))) is None
+    assert typed_since(base, at("if a {\n    b|\n}" + below.replace("\nline 7\n", "\n"))) is None
+
+
+def test_much_white_space_below_is_compared_quickly():
+    spaces = (" " * 2000 + "\n") * (LINES_BELOW - 10)
+    began = time.thread_time()
+    assert typed_since(at("x = |\n" + spaces + "y"), at("x = 1|\n" + spaces + "z")) is None
+    assert time.thread_time() - began < 0.5
 
 
 def test_the_remainder_is_what_was_not_typed_yet_and_replaces_what_the_editor_closed():
