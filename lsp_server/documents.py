@@ -14,6 +14,7 @@ from lsp_server.positions import Encoding, to_index
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 class ChangeError(ValueError):
@@ -149,13 +150,16 @@ class Document:
         if self.out_of_step:
             raise ChangeError("a change to a text that is no longer the editor's")
         try:
-            start = self._clamp(span["start"]["line"], span["start"]["character"], encoding)
-            end = self._clamp(span["end"]["line"], span["end"]["character"], encoding)
+            numbers = [span[side][axis] for side in ("start", "end") for axis in ("line", "character")]
+            if not all(type(number) is int for number in numbers):  # neither 1.5 nor true
+                raise TypeError("a position that is no whole number")
+            start = self._clamp(numbers[0], numbers[1], encoding)
+            end = self._clamp(numbers[2], numbers[3], encoding)
         except (KeyError, TypeError) as error:
             raise ChangeError("a change with a malformed range") from error
-        edit = Edit(min(start, end), max(start, end), normal_line_ends(change["text"]))
-        self._replace(edit.start, edit.end, change["text"])
-        return edit
+        start, end, text = self._whole_characters(min(start, end), max(start, end), change["text"])
+        self._replace(start, end, text)
+        return Edit(start, end, normal_line_ends(text))
 
     def place(self, line: int, character: int, encoding: Encoding) -> Place:
         """The text as it is now with a cursor at a protocol position; past the end means the end."""
@@ -173,6 +177,20 @@ class Document:
         if line >= len(self._lines):
             return len(self._lines) - 1, len(self._lines[-1])
         return line, to_index(self._lines[line], character, encoding)
+
+    def _whole_characters(
+        self, start: tuple[int, int], end: tuple[int, int], new: str
+    ) -> tuple[tuple[int, int], tuple[int, int], str]:
+        """The same edit where halves of a character come one after the other: together they are the character."""
+        left = self._lines[start[0]][: start[1]][-1:]
+        right = self._lines[end[0]][end[1] : end[1] + 1]
+        if not _LONE_SURROGATE.search(left + new + right):
+            return start, end, new
+        if _SURROGATE_PAIR.match(left + (new + right)[:1]):
+            start, new = (start[0], start[1] - 1), left + new
+        if _SURROGATE_PAIR.match(new[-1:] + right):
+            end, new = (end[0], end[1] + 1), new + right
+        return start, end, new.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
     def _replace(self, start: tuple[int, int], end: tuple[int, int], new: str) -> None:
         first, last = start[0], end[0]

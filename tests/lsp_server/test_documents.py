@@ -77,6 +77,18 @@ def test_a_malformed_change_is_refused(change):
         Document("file:///a", "", 1, "abc").apply(change, "utf-16")
 
 
+@pytest.mark.parametrize("wrong", [0.0, 1.5, True, "0", None])
+@pytest.mark.parametrize("side", ["start", "end"])
+@pytest.mark.parametrize("axis", ["line", "character"])
+def test_a_position_that_is_no_whole_number_is_refused_and_changes_nothing(wrong, side, axis):
+    document = Document("file:///a", "", 1, "abc\ndef")
+    span = {"start": {"line": 0, "character": 0}, "end": {"line": 1, "character": 1}}
+    span[side][axis] = wrong
+    with pytest.raises(ChangeError):
+        document.apply({"range": span, "text": "x"}, "utf-16")
+    assert document.text == "abc\ndef"
+
+
 def test_a_snapshot_does_not_follow_later_edits():
     document = Document("file:///a", "", 1, "one\ntwo")
     place = document.place(1, 3, "utf-16")
@@ -92,6 +104,29 @@ def test_text_and_offset_use_newlines_whatever_the_file_uses():
 
 def test_lone_surrogates_do_not_reach_the_tokenizer():
     assert Place(("a\ud800b",), 0, 0).text() == "a�b"
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("ab", [(1, 1, "\ud83d"), (2, 2, "\ude00")]),
+        ("ab", [(1, 1, "\ude00"), (1, 1, "\ud83d")]),
+        ("ab", [(1, 1, "\ud83dxx"), (2, 4, "\ude00")]),
+        ("ab", [(1, 1, "\ud83dx\ude00"), (2, 3, "")]),
+    ],
+)
+def test_halves_of_an_emoji_become_the_emoji(text, changes):
+    document = Document("file:///a", "", 1, text)
+    for start, end, new in changes:
+        span = {"start": {"line": 0, "character": start}, "end": {"line": 0, "character": end}}
+        before = document.snapshot()
+        edit = document.apply({"range": span, "text": new}, "utf-16")
+    assert (document.text, document.size) == ("a😀b", 3)
+    at, last = edit.offsets(before)
+    assert before[0][:at] + edit.text + before[0][last:] == "a😀b"
+    span = {"start": {"line": 0, "character": 3}, "end": {"line": 0, "character": 4}}
+    document.apply({"range": span, "text": "c"}, "utf-16")
+    assert document.text == "a😀c"
 
 
 def test_inserting_moves_the_cursor_and_keeps_what_follows():
