@@ -23,13 +23,16 @@ _FLOOR = 0.1  # of the median; columns that are nearly silent are not blown up
 
 
 def calibration_ids(directory: Path, vocab: int) -> Tensor:
-    """Ids of this package's own source, by the model's tokenizer; of every n-th token where there is none."""
+    """Ids of `calibration.txt`, a piece of source that never changes, by the model's tokenizer.
+
+    Ids of every n-th token where there is none.
+    """
     definition = directory / "tokenizer.json"
     if not definition.exists():
         return torch.arange(_ROWS) * 7919 % vocab
     from tokenizers import Tokenizer
 
-    text = Path(__file__).with_name("attention.py").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("calibration.txt").read_text(encoding="utf-8")
     ids = Tokenizer.from_file(str(definition)).encode(text, add_special_tokens=False).ids[:_ROWS]
     return torch.tensor(ids)
 

@@ -310,6 +310,18 @@ def test_outliers_in_the_activations_are_moved_into_the_weights() -> None:
     assert torch.equal(best_factors(torch.ones(8, 48), weight, pair_bound=True), torch.ones(48))
 
 
+def test_the_text_that_weights_are_rounded_by_never_changes() -> None:
+    """Other text means other weights under the same name in the cache: then the format's number must change."""
+    import hashlib
+
+    from speculation.verifier import calibration
+
+    text = Path(calibration.__file__).with_name("calibration.txt").read_bytes()
+    assert (
+        hashlib.sha256(text).hexdigest() == "f4ce0a3900c7f8d1e113604901a59ec543e8617fa47c556e0332094f0429daa0"
+    )
+
+
 def test_cached_weights_of_an_older_format_are_removed(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", "llama, grouped heads")
     cache = tmp_path / "int8"
