@@ -84,10 +84,10 @@ class HotIndex:
         """Tokens of all documents together."""
         return self._token_count
 
-    def documents(self) -> list[str]:
-        """Ids, least recently touched first."""
+    def documents(self, root: str | None = None) -> list[str]:
+        """Ids, least recently touched first; those of one workspace root where one is given."""
         with self._lock:
-            return list(self._documents)
+            return [d.id for d in self._documents.values() if root is None or d.root == root]
 
     def text(self, document_id: str) -> str:
         """The text as the index has it; KeyError when the document is not here."""
@@ -148,12 +148,12 @@ class HotIndex:
         context: Sequence[int],
         max_hits: int = 8,
         exclude: Region | None = None,
-        exclude_roots: Collection[str] = (),
+        root: str | None = None,
     ) -> list[Match]:
         """The longest, then most recent, places where the end of ``context`` occurs; at least 3 tokens agree.
 
         ``exclude`` leaves out the blocks that overlap a region, for example around the cursor, where the
-        context would find itself.
+        context would find itself. ``root``: only documents of this workspace root.
         """
         if len(context) < SEED:
             return []
@@ -166,7 +166,7 @@ class HotIndex:
             hits = []
             for recency, place in enumerate(reversed(places) if isinstance(places, list) else (places,)):
                 block = self._blocks[place >> _INDEX_BITS]
-                if block.uid in excluded or block.document.root in exclude_roots:
+                if block.uid in excluded or (root is not None and block.document.root != root):
                     continue
                 index = place & _INDEX_MASK
                 length = _agreement(block, index, back)

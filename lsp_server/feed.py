@@ -46,9 +46,10 @@ class SourceFeed:
         if self._sources is None:
             return
         for root in gone:
-            self._sources.remove_root(root)
+            self._sources.remove_root(root, self)
         for root in self._roots:
-            self._sources.add_root(root, [other for other in roots if other != root], self._settings())
+            others = [other for other in roots if other != root]
+            self._sources.add_root(root, others, self._settings(), self)
         for document in self._documents:
             self.opened(document)
 
@@ -94,6 +95,7 @@ class SourceFeed:
         if self._sources is not None:
             for path in self._fed:
                 self._sources.close(self, path)
+            self._sources.leave(self)
         self._fed.clear()
 
     def _is_indexed(self, document: Document) -> bool:

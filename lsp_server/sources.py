@@ -57,14 +57,18 @@ class Sources:
         """A completion was accepted."""
         self._put(lambda stores: stores.root(root).history.record("completion", path, text))
 
-    def add_root(self, root: str, others: Iterable[str], settings: Settings) -> None:
-        """A workspace folder is open in some client."""
+    def add_root(self, root: str, others: Iterable[str], settings: Settings, owner: object = None) -> None:
+        """A workspace folder is open in a client, the ``owner``."""
         neighbours = tuple(others)
-        self._put(lambda stores: stores.add_root(root, neighbours, settings))
+        self._put(lambda stores: stores.add_root(root, neighbours, settings, owner))
 
-    def remove_root(self, root: str) -> None:
-        """A workspace folder was closed."""
-        self._put(lambda stores: stores.remove_root(root))
+    def remove_root(self, root: str, owner: object = None) -> None:
+        """A client closed a workspace folder; it is forgotten when none has it open."""
+        self._put(lambda stores: stores.remove_root(root, owner))
+
+    def leave(self, owner: object) -> None:
+        """A client is gone; its workspace folders stay, in case it comes back."""
+        self._put(lambda stores: stores.leave(owner))
 
     def files_changed(self, paths: Sequence[str]) -> None:
         """Files on disk were made, changed or removed."""

@@ -6,6 +6,7 @@ learned about sources, and the cost table, is shared.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
 from speculation.evidence import Evidence
 from speculation.policy import GainPolicy
 from speculation.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 PASSAGES = 8  # of deleted text that a request looks at
 
@@ -70,6 +73,7 @@ class _Root:
     path: str
     history: History
     deleted: ReplacedText
+    wanted: tuple[object, ...] = ()  # the settings and neighbours that it was made for
     frozen: FrozenIndex | None = None
     indexer: BackgroundIndexer | None = None
 
@@ -81,7 +85,8 @@ class RootedStores:
         self._tokenizer = tokenizer
         self._tokenizer_file = tokenizer_file
         self._hot = HotIndex(tokenizer.encode)
-        self._owners: dict[str, object] = {}
+        self._owners: dict[str, object] = {}  # of open documents: the client that fed them last
+        self._root_owners: dict[str, set[object]] = {}  # the clients that have a root open
         self._roots: dict[str, _Root] = {}
         self._lock = threading.Lock()  # of `_roots`
 
@@ -95,51 +100,61 @@ class RootedStores:
     def of_root(self, root: _Root) -> Stores:
         """What a root's drafter may copy from."""
         return Stores(
-            open_documents=_OpenDocuments(self._hot, root.path, self),
+            open_documents=_OpenDocuments(self._hot, root.path),
             workspace=FrozenWithShortGrams(root.frozen) if root.frozen is not None else None,
             history=root.history,
             deleted=lambda request: root.deleted.passages(request.document, PASSAGES),
             ends_line=partial(_ends_line, self._tokenizer),
         )
 
-    def other_roots(self, root: str) -> tuple[str, ...]:
-        with self._lock:
-            return tuple(other for other in self._roots if other != root)
-
-    def add_root(self, path: str, others: Sequence[str], settings: Settings) -> None:
+    def add_root(self, path: str, others: Sequence[str], settings: Settings, owner: object = None) -> None:
+        self._root_owners.setdefault(path, set()).add(owner)
+        wanted = (settings.history, settings.index, tuple(settings.secret_patterns), frozenset(others))
         with self._lock:
             known = self._roots.get(path)
-        if known is not None and known.history.enabled == settings.history:
+        if known is not None and known.wanted == wanted:
             return
+        if known is not None and known.indexer is not None:
+            known.indexer.stop()  # first: it must not write what is not wanted any more
         root = self._make(path, settings.history, settings.secret_patterns)
+        root.wanted = wanted
         root.history.load()
         if settings.index and Path(path).is_dir():
-            workspace = Workspace(path, others, settings.secret_patterns)
-            root.frozen = FrozenIndex(directory_for(index_dir(), path, self._tokenizer.hash))
-            root.indexer = BackgroundIndexer(
-                root.frozen, workspace, partial(_load_encode, self._tokenizer_file)
-            )
-            root.indexer.start()
+            self._index(root, others, settings)
         with self._lock:  # complete: a drafter made for it keeps what it then has
             self._roots[path] = root
+        self._override()
 
-    def remove_root(self, path: str) -> None:
+    def remove_root(self, path: str, owner: object = None) -> None:
+        owners = self._root_owners.get(path, set())
+        owners.discard(owner)
+        if owners:
+            return
+        self._root_owners.pop(path, None)
         with self._lock:
             root = self._roots.pop(path, None)
         if root is not None and root.indexer is not None:
             root.indexer.stop()
         self._hot.remove_root(path)
 
+    def leave(self, owner: object) -> None:
+        """A client is gone; the roots it had open stay until another one removes them."""
+        for owners in self._root_owners.values():
+            owners.discard(owner)
+
     def open(self, owner: object, path: str, root: str, text: str) -> None:
         self._owners[path] = owner
         self._hot.open(path, text, root)
-        self._override(root)
+        self._override()
 
     def edit(self, owner: object, path: str, root: str, before: Sequence[str], edit: Edit) -> None:
         start, end = edit.offsets(before)
         if start < end:
             self.root(root).deleted.add(path, start, edit.removed(before))
+        count = len(self._hot)
         if self._owners.get(path) is owner and self._hot.edit(path, start, end, edit.text):
+            if len(self._hot) != count:  # it grew, and others were evicted
+                self._override()
             return
         text = "\n".join(before)  # another client has the file open too, or it was evicted
         self.open(owner, path, root, text[:start] + edit.text + text[end:])
@@ -148,6 +163,7 @@ class RootedStores:
         if self._owners.get(path) is owner:
             del self._owners[path]
             self._hot.close(path)
+            self._override()
 
     def files_changed(self, paths: Sequence[str]) -> None:
         with self._lock:
@@ -161,30 +177,50 @@ class RootedStores:
             if root.indexer is not None:
                 root.indexer.stop()
 
-    def _override(self, root: str) -> None:
-        """Open files are found as they are in the editor, not as they are on disk."""
-        frozen = self.root(root).frozen
-        if frozen is not None:
-            inside = (Path(path) for path in self._owners if Path(path).is_relative_to(root))
-            frozen.override({path.relative_to(root).as_posix() for path in inside})
+    def _index(self, root: _Root, others: Sequence[str], settings: Settings) -> None:
+        try:
+            directory = directory_for(index_dir(), root.path, self._tokenizer.hash)
+            workspace = Workspace(root.path, others, settings.secret_patterns)
+        except OSError as error:
+            logger.warning("no index of %s: %s", root.path, error)
+            return
+        root.frozen = FrozenIndex(directory)
+        root.indexer = BackgroundIndexer(root.frozen, workspace, partial(_load_encode, self._tokenizer_file))
+        root.indexer.start()
+
+    def _override(self) -> None:
+        """Open files are found as they are in the editor, not as they are on disk: each in one of both."""
+        with self._lock:
+            roots = list(self._roots.values())
+        for root in roots:
+            if root.frozen is not None:
+                paths = (Path(path) for path in self._hot.documents(root.path))
+                inside = (path for path in paths if path.is_relative_to(root.path))
+                root.frozen.override({path.relative_to(root.path).as_posix() for path in inside})
 
     def _make(self, path: str, history: bool, secret_patterns: Sequence[str] = ()) -> _Root:
         encode: Encode = self._tokenizer.encode
-        kept = History(history_dir(), path, encode, history and bool(path), secret_patterns)
+        directory, enabled = Path(), history and bool(path)
+        if enabled:
+            try:
+                directory = history_dir()
+            except OSError as error:
+                logger.warning("history is off: %s", error)
+                enabled = False
+        kept = History(directory, path, encode, enabled, secret_patterns)
         return _Root(path, kept, ReplacedText(encode))
 
 
 class _OpenDocuments:
     """The open documents of one root as a source; implements `indexed.Index`."""
 
-    def __init__(self, hot: HotIndex, root: str, stores: RootedStores) -> None:
+    def __init__(self, hot: HotIndex, root: str) -> None:
         self._hot = hot
         self._root = root
-        self._stores = stores
 
     def query(self, context: Sequence[int], max_hits: int) -> list[Match]:
         """The longest, then most recent, places where the end of ``context`` occurs."""
-        return self._hot.query(context, max_hits, exclude_roots=self._stores.other_roots(self._root))
+        return self._hot.query(context, max_hits, root=self._root)
 
     def continuation(self, match: Match, count: int) -> list[int]:
         """At most ``count`` tokens that follow a match."""

@@ -215,6 +215,17 @@ def test_closing_and_removing_a_root_forget_completely() -> None:
     assert not index.edit("a", 0, 0, "x")
 
 
+def test_one_root_alone_can_be_asked() -> None:
+    index = HotIndex(lambda text: list(text.encode()))
+    index.open("/one/a", "some_thing(one)", root="/one")
+    index.open("/two/b", "some_thing(two)", root="/two")
+    context = list(b"some_thing(")
+    assert [match.document for match in index.query(context, root="/one")] == ["/one/a"]
+    assert index.query(context, root="/three") == []
+    assert len(index.query(context)) == 2
+    assert index.documents("/two") == ["/two/b"]
+
+
 def test_opening_again_replaces() -> None:
     index = HotIndex(encode_of())
     index.open("a", SOURCE)

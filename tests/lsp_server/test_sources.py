@@ -160,6 +160,104 @@ def test_files_of_the_workspace_are_copied_from_but_not_ignored_ones(places, tok
     fed.stores.stop()
 
 
+class Indexed:
+    """Stands for a frozen index or an indexer: remembers what it was told."""
+
+    def __init__(self):
+        self.overridden = set()
+        self.stopped = False
+
+    def override(self, paths):
+        self.overridden = paths
+
+    def stop(self):
+        self.stopped = True
+
+
+def test_any_changed_setting_or_neighbour_makes_a_root_anew_and_stops_its_indexer(fed, places):
+    one, two = str(places / "one"), str(places / "two")
+    settings = [
+        Settings(index=False),
+        Settings(index=False, secret_patterns=["hidden_*"]),
+        Settings(index=False, secret_patterns=["hidden_*"], history=False),
+    ]
+    for others in ((), (two,)):
+        for changed in settings:
+            before = fed.stores.root(one)
+            before.indexer = Indexed()
+            fed.stores.add_root(one, others, changed)
+            assert fed.stores.root(one) is not before
+            assert before.indexer.stopped
+            fed.stores.add_root(one, others, changed)
+            same = fed.stores.root(one)
+            fed.stores.add_root(one, others, changed)
+            assert fed.stores.root(one) is same
+
+
+def test_open_text_of_a_root_that_is_going_is_in_no_other_roots_drafts(fed, places):
+    fed.feed.set_roots([str(places / "one"), str(places / "two")])
+    fed.feed.opened(document(places / "one" / "a.py", TEXT))
+    fed.settle()
+    with fed.stores._lock:
+        fed.stores._roots.pop(str(places / "one"))  # what remove_root does first
+    assert fed.open_documents("    return first_thing(", places / "two") == ""
+    assert fed.open_documents("    return first_thing(", places / "one") != ""
+
+
+def test_an_open_file_is_overridden_until_it_is_closed_or_evicted(fed, places):
+    one = places / "one"
+    fed.feed.set_roots([str(one)])
+    fed.settle()
+    frozen = fed.stores.root(str(one)).frozen = Indexed()
+    first, second = document(one / "a.py", TEXT), document(one / "sub" / "b.py", TEXT)
+    fed.feed.opened(first)
+    fed.feed.opened(second)
+    fed.settle()
+    assert frozen.overridden == {"a.py", "sub/b.py"}
+    fed.feed.closed(second)
+    fed.settle()
+    assert frozen.overridden == {"a.py"}
+    fed.feed.opened(second)
+    fed.settle()
+    fed.stores._hot._max_tokens = 1
+    before = second.snapshot()
+    at = {"line": 0, "character": 0}
+    fed.feed.edited(
+        second, before, second.apply({"range": {"start": at, "end": at}, "text": "x = 1\n"}, "utf-16")
+    )
+    fed.settle()
+    assert frozen.overridden == {"sub/b.py"}
+
+
+def test_a_root_stays_until_the_last_client_that_has_it_open_removes_it(fed, places):
+    one = str(places / "one")
+    for owner in ("me", "you", "who left"):
+        fed.sources.add_root(one, (), fed.settings, owner)
+    fed.sources.leave("who left")
+    fed.settle()
+    kept = fed.stores.root(one)
+    fed.sources.remove_root(one, "me")
+    fed.settle()
+    assert fed.stores.root(one) is kept
+    fed.sources.remove_root(one, "you")
+    fed.settle()
+    assert one not in fed.stores._roots
+
+
+def test_without_a_place_to_write_there_is_no_history_and_no_index_but_drafts(fed, places, monkeypatch):
+    (places / "file").write_text("")
+    monkeypatch.setenv("SPEC_COMPLETE_STATE_DIR", str(places / "file" / "state"))
+    monkeypatch.setenv("SPEC_COMPLETE_CACHE_DIR", str(places / "file" / "cache"))
+    fed.settings = Settings()
+    fed.feed.set_roots([str(places / "one")])
+    fed.feed.opened(document(places / "one" / "a.py", TEXT))
+    start = "x = 1\n\ndef helper(first, second):\n    return first_thing("
+    assert fed.draft(start, places / "one").startswith("second) + other_thing")
+    assert "other_thing" not in fed.draft(start, places / "never opened")
+    root = fed.stores.root(str(places / "one"))
+    assert not root.history.enabled and root.indexer is None
+
+
 def test_events_before_the_engine_is_there_are_kept_and_without_one_dropped(places):
     sources = Sources()
     sources.open(None, "a.py", "", ("x",))
