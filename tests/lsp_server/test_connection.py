@@ -28,11 +28,14 @@ class Sources:
     def close(self, owner, path):
         self.events.append(("close", path))
 
-    def add_root(self, root, others, settings):
+    def add_root(self, root, others, settings, owner=None):
         self.events.append(("root", root, settings.index, settings.history, settings.secret_patterns))
 
-    def remove_root(self, root):
+    def remove_root(self, root, owner=None):
         self.events.append(("gone", root))
+
+    def leave(self, owner):
+        self.events.append(("left",))
 
 
 class Log:
