@@ -6,12 +6,14 @@ and what lies in an excluded directory cannot be brought back. ``.ignore`` comes
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
 RULE_FILES = (".ignore", ".gitignore")
 MAX_RULE_BYTES = 1 << 20
+MOST_STARS = 4  # groups of them in a line: each more multiplies the time a path may take
 
 
 class IgnoreRules:
@@ -66,14 +68,16 @@ def _read(path: Path) -> GitIgnoreSpec | None:
     try:
         if not path.is_file() or path.stat().st_size > MAX_RULE_BYTES:
             return None
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = path.read_bytes().decode("utf-8-sig", "replace").split("\n")
     except OSError:
         return None
     specs = []
-    for line in lines:
+    for line in (line.removesuffix("\r") for line in lines):
+        if len(re.findall(r"\*+", line)) > MOST_STARS:
+            continue
         try:
             GitIgnoreSpec.from_lines([line])
-        except ValueError:  # git, too, passes over a line it does not understand
+        except (ValueError, re.error):  # git, too, passes over a line it does not understand
             continue
         specs.append(line)
     return GitIgnoreSpec.from_lines(specs) if specs else None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cache.file_text import UnwantedError, decode
+from cache.ignore_rules import IgnoreRules
 from cache.workspace import REASONS, FileEntry, Skipped, Workspace
 
 Tree = Callable[..., Path]
@@ -86,6 +87,15 @@ def test_a_root_inside_a_repository_obeys_the_repository(tree: Tree) -> None:
 def test_broken_ignore_lines_are_passed_over(tree: Tree) -> None:
     root = tree({".gitignore": b"[\n\xff\xfe\n!\n/\n\\\na.py\n", "a.py": "x", "b.py": "x"})
     assert listed(root) == {".gitignore", "b.py"}
+
+
+def test_ignore_files_are_read_as_git_does_and_cannot_take_for_ever(tmp_path: Path) -> None:
+    rules = b"\xef\xbb\xbffirst.py\r\n[z-a].py\n" + b"a*" * 20 + b"b\nx\x0cy.py\nlast.py\n"
+    (tmp_path / ".gitignore").write_bytes(rules)
+    found = IgnoreRules.below(None, tmp_path)
+    assert found is not None
+    for name, ignored in (("first.py", True), ("last.py", True), ("y.py", False), ("a" * 60, False)):
+        assert found.ignores(f"{tmp_path.as_posix()}/{name}", is_directory=False) is ignored
 
 
 def test_secrets_are_not_listed_even_where_an_ignore_file_brings_them_back(tree: Tree) -> None:
