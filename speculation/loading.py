@@ -96,10 +96,14 @@ def load_engine(
 def _stores(tokenizer: Tokenizer, root: str | None) -> Stores:
     from cache.frozen_index import FrozenIndex, directory_for
     from cache.paths import index_dir
+    from cache.short_grams import FrozenWithShortGrams
     from speculation.drafting import Stores
 
     workspace = None
     if root:
         directory = directory_for(index_dir(), root, tokenizer.hash)
-        workspace = FrozenIndex(directory) if directory.is_dir() else None
+        if directory.is_dir():
+            frozen = FrozenIndex(directory)
+            frozen.refresh()
+            workspace = FrozenWithShortGrams(frozen)
     return Stores(workspace=workspace, ends_line=lambda token: b"\n" in tokenizer.bytes_of(token))
