@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -106,7 +107,7 @@ def _show(root: Path, stats: BuildStats) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    table.add_row("workspace", str(root.resolve()))
+    table.add_row("workspace", escape(str(root.resolve())))
     table.add_row("files", f"{stats.files:,}")
     table.add_row("tokens", f"{stats.tokens:,}")
     table.add_row("text", f"{stats.text_bytes / 1e6:,.1f} MB")

@@ -16,7 +16,7 @@ from tests.conftest import tokenizer_definition
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    root = tmp_path / "work space"
+    root = tmp_path / "work [red]space[/red]"  # markup would vanish from what is shown
     (root / "src").mkdir(parents=True)
     (root / "src" / "a.py").write_text("def alpha(beta):\n    return beta\n")
     (root / ".env").write_text("KEY=hunter2\n")
@@ -62,6 +62,7 @@ def row(output: str, label: str) -> str:
 def test_it_builds_shows_and_clears(tmp_path: Path, workspace: Path, model: Path) -> None:
     built = run(tmp_path, workspace, "--model", model)
     assert built.returncode == 0, built.stderr
+    assert row(built.stdout, "workspace") == str(workspace)
     assert row(built.stdout, "files") == "2"
     assert row(built.stdout, "skipped: secret").startswith("1 ")
     assert row(built.stdout, "skipped: ignored").startswith("1 ")
