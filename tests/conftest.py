@@ -26,8 +26,8 @@ QWEN_MARKERS = [
 
 @lru_cache(maxsize=4)
 def tokenizer_definition(markers: tuple[str, ...] = tuple(QWEN_MARKERS), vocab_size: int = 600) -> str:
-    """A ``tokenizer.json``: byte-level BPE trained on this repository's own sources."""
-    sources = sorted(Path(__file__).parent.parent.glob("speculation/*.py"))
+    """A ``tokenizer.json``: byte-level BPE trained on text of this repository that does not change."""
+    sources = [Path(__file__).parent.parent / "speculation/verifier/calibration.txt"]
     fast = FastTokenizer(models.BPE())
     from tokenizers import Regex
 
