@@ -13,7 +13,7 @@ from lsp_server.server import CompletionServer
 from lsp_server.service import CompletionService
 from lsp_server.settings import Settings
 
-HIDDEN = "file:///work/hidden.py"
+HIDDEN = "file:///project/hidden.py"
 
 
 class Sources:
@@ -62,7 +62,7 @@ class Connection:
             {
                 "processId": None,
                 "rootUri": None,
-                "workspaceFolders": [{"uri": "file:///work", "name": "work"}],
+                "workspaceFolders": [{"uri": "file:///project", "name": "project"}],
                 "capabilities": capabilities,
                 "initializationOptions": options,
             },
@@ -139,7 +139,7 @@ async def test_roots_wait_for_the_clients_settings(connect):
     assert client.roots() == []
     client.replies(result=[{"index": False, "history": False, "secretPatterns": ["hid*"]}])
     assert client.roots()
-    assert all(row == ("root", "/work", False, False, ("hid*",)) for row in client.roots())
+    assert all(row == ("root", "/project", False, False, ("hid*",)) for row in client.roots())
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -152,25 +152,25 @@ async def test_a_client_that_does_not_tell_its_settings_is_indexed_all_the_same(
     if answered:
         client.replies(error={"code": -32603, "message": "no"})
     await client.until(client.roots)
-    assert client.roots() == [("root", "/work", True, True, ())]
+    assert client.roots() == [("root", "/project", True, True, ())]
 
 
 async def test_changed_settings_reach_the_sources_and_the_open_documents(connect):
     client = connect()
     client.opens()
-    assert client.sources.events[-1] == ("open", "/work/hidden.py", "/work")
+    assert client.sources.events[-1] == ("open", "/project/hidden.py", "/project")
     for patterns, last in ((["hidden.py"], "close"), ([], "open")):
         section = {"specComplete": {"index": False, "secretPatterns": patterns}}
         client.says("workspace/didChangeConfiguration", {"settings": section})
-        assert client.roots()[-1] == ("root", "/work", False, True, tuple(patterns))
-        assert client.sources.events[-1][:2] == (last, "/work/hidden.py")
+        assert client.roots()[-1] == ("root", "/project", False, True, tuple(patterns))
+        assert client.sources.events[-1][:2] == (last, "/project/hidden.py")
 
 
 @pytest.mark.parametrize("settings", [{"enabled": False}, {"disabled_languages": ("dotenv",)}])
 def test_a_secret_is_not_indexed_where_completions_are_off_either(settings):
     sources = Sources()
     feed = SourceFeed(sources, lambda: Settings(**settings))
-    feed.opened(Document("file:///work/.env", "dotenv", 1, "KEY=1"))
+    feed.opened(Document("file:///project/.env", "dotenv", 1, "KEY=1"))
     assert sources.events == []
 
 
