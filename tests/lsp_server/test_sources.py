@@ -68,8 +68,8 @@ def document(path, text, language="python"):
 def test_an_open_document_is_copied_from_in_its_own_root_only(fed, places):
     fed.feed.set_roots([str(places / "one"), str(places / "two")])
     fed.feed.opened(document(places / "one" / "a.py", TEXT))
-    start = "x = 1\n\ndef helper(first, second):\n    return first_thing("
-    assert fed.draft(start, places / "one").startswith("second) + other_thing")
+    start = "x = 1\n\ndef helper(first, second):\n    return first_thing"
+    assert fed.draft(start, places / "one").startswith("(second) + other_thing")
     assert "other_thing" not in fed.draft(start, places / "two")
     assert "other_thing" not in fed.draft(start, "")
 
@@ -85,7 +85,7 @@ def test_an_edit_is_found_and_what_it_removed_is_a_draft_too(fed, places):
     fed.feed.edited(opened, before, edit)
     fed.settle()
     assert fed.stores._hot.text(str(places / "one" / "a.py")) == opened.text
-    assert fed.open_documents("return entirely_different(", places / "one").startswith("second, first)")
+    assert fed.open_documents("return entirely_different", places / "one").startswith("(second, first)")
     deleted = fed.stores.root(str(places / "one")).deleted.passages("a.py")
     assert [fed.tokenizer.decode(ids) for ids in deleted] == [TEXT.split("\n")[1][11:30]]
 
@@ -200,8 +200,8 @@ def test_open_text_of_a_root_that_is_going_is_in_no_other_roots_drafts(fed, plac
     fed.settle()
     with fed.stores._lock:
         fed.stores._roots.pop(str(places / "one"))  # what remove_root does first
-    assert fed.open_documents("    return first_thing(", places / "two") == ""
-    assert fed.open_documents("    return first_thing(", places / "one") != ""
+    assert fed.open_documents("    return first_thing", places / "two") == ""
+    assert fed.open_documents("    return first_thing", places / "one") != ""
 
 
 def test_an_open_file_is_overridden_until_it_is_closed_or_evicted(fed, places):
@@ -251,8 +251,8 @@ def test_without_a_place_to_write_there_is_no_history_and_no_index_but_drafts(fe
     fed.settings = Settings()
     fed.feed.set_roots([str(places / "one")])
     fed.feed.opened(document(places / "one" / "a.py", TEXT))
-    start = "x = 1\n\ndef helper(first, second):\n    return first_thing("
-    assert fed.draft(start, places / "one").startswith("second) + other_thing")
+    start = "x = 1\n\ndef helper(first, second):\n    return first_thing"
+    assert fed.draft(start, places / "one").startswith("(second) + other_thing")
     assert "other_thing" not in fed.draft(start, places / "never opened")
     root = fed.stores.root(str(places / "one"))
     assert not root.history.enabled and root.indexer is None
