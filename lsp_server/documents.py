@@ -158,8 +158,7 @@ class Document:
         except (KeyError, TypeError) as error:
             raise ChangeError("a change with a malformed range") from error
         start, end, text = self._whole_characters(min(start, end), max(start, end), change["text"])
-        self._replace(start, end, text)
-        return Edit(start, end, normal_line_ends(text))
+        return self._replace(start, end, text)
 
     def place(self, line: int, character: int, encoding: Encoding) -> Place:
         """The text as it is now with a cursor at a protocol position; past the end means the end."""
@@ -192,7 +191,9 @@ class Document:
             end, new = (end[0], end[1] + 1), new + right
         return start, end, new.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
-    def _replace(self, start: tuple[int, int], end: tuple[int, int], new: str) -> None:
+    def _replace(self, start: tuple[int, int], end: tuple[int, int], new: str) -> Edit:
+        """Puts ``new`` there. Where that joins a ``\\r`` to a ``\\n``, two line ends have become one."""
+        shown = normal_line_ends(new)
         first, last = start[0], end[0]
         head, tail = self._lines[first][: start[1]], self._lines[last][end[1] :]
         removed = sum(
@@ -207,12 +208,15 @@ class Document:
         if len(lines) > 1 and ends[-2] == "\r" and not lines[-1] and ends[-1] == "\n":  # \r put before a \n
             del lines[-1], ends[-2]
             ends[-1] = "\r\n"
+            shown = shown[:-1]
         if first and self._ends[first - 1] == "\r" and not lines[0] and ends[0] == "\n":  # \n put behind a \r
             first -= 1
             lines[0], ends[0] = self._lines[first], "\r\n"
+            start = (first, len(lines[0]))
         self._lines[first : last + 1] = lines
         self._ends[first : last + 1] = ends
         self._snapshot = None
+        return Edit(start, end, shown)
 
 
 class Documents:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cache.hot_index import HotIndex
 from lsp_server.documents import ChangeError, Document, Place, split_lines
 
 ENDS = re.compile(r"\r\n|\n|\r")
@@ -52,6 +53,37 @@ def test_the_mirror_equals_the_editors_text_after_any_edits(text, edits, encodin
         assert document.text == text
         assert list(document.snapshot()) == ENDS.split(text)
         assert document.size == len(text)
+
+
+def as_bytes(text: str) -> list[int]:
+    return list(text.encode())
+
+
+LINE_END_PIECES = st.lists(st.sampled_from(["\r", "\n", "\r\n", "a", "", "bc"]), max_size=4).map("".join)
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    LINE_END_PIECES,
+    st.lists(st.tuples(LINE_END_PIECES, st.integers(0, 99), st.integers(0, 99)), max_size=8),
+)
+def test_edits_say_what_happened_to_the_text_with_plain_line_ends(text, edits):
+    document = Document("file:///a", "python", 1, text)
+    index = HotIndex(as_bytes)
+    index.open("a", "\n".join(document.snapshot()))
+    for new, one, other in edits:
+        offsets = editable_offsets(text)
+        start, end = sorted((offsets[one % len(offsets)], offsets[other % len(offsets)]))
+        span = {"start": position_of(text, start, "utf-16"), "end": position_of(text, end, "utf-16")}
+        before = document.snapshot()
+        edit = document.apply({"range": span, "text": new}, "utf-16")
+        text = text[:start] + new + text[end:]
+        plain = "\n".join(before)
+        at, last = edit.offsets(before)
+        assert plain[at:last] == edit.removed(before)
+        assert plain[:at] + edit.text + plain[last:] == "\n".join(document.snapshot())
+        assert index.edit("a", at, last, edit.text)
+        assert index.text("a") == ENDS.sub("\n", text)
 
 
 def test_only_the_protocols_line_ends_split_lines():
