@@ -49,33 +49,73 @@ SOURCE_SUFFIXES = frozenset(
 _BACKUP = re.compile(r"(~|\.(bak|backup|old|orig|save|saved|copy|swp|swo|tmp|dist|\d+))$")
 
 
-def is_secret(path: str, extra_patterns: Sequence[str] = ()) -> bool:
-    """Whether a path is on the list, or on the user's addition to it.
+def is_secret(path: str, extra_patterns: Sequence[str] = (), is_directory: bool = False) -> bool:
+    """Whether a path is on the list, or on the user's addition to it (``is_named``).
 
-    ``path`` is absolute or relative, with either separator. ``extra_patterns`` are shell patterns, without
-    regard to case, for a name anywhere in the path or for the end of the path (``config/*.yml``).
+    ``path`` is absolute or relative, with either separator. Of a directory: whether nothing in it may be read.
     """
-    normal = unicodedata.normalize("NFKC", path).casefold().replace("\\", "/")
-    parts = [part.rstrip(". ") for part in normal.split("/") if part.rstrip(". ")]
+    parts = _parts(path)
     if not parts:
         return False
-    *directories, name = parts
+    *directories, name = (*parts, "") if is_directory else parts
+    if any(_matches(DIRECTORIES, part) for part in directories):
+        return True
+    if not is_directory and _is_secret_file(directories, name):
+        return True
+    return is_named(path, extra_patterns, is_directory)
+
+
+def is_named(path: str, patterns: Sequence[str], is_directory: bool = False) -> bool:
+    """Whether one of the user's patterns names a path or a directory that it lies in.
+
+    Shell patterns, without regard to case: for a name (``plan.*``), or, with a slash within, for the end of a
+    path (``config/*.yml``); one with a slash at its end is for directories only.
+    """
+    names, directory_names, paths, directory_paths = _sorted(tuple(patterns))
+    parts = _parts(path)
+    above = len(parts) if is_directory else len(parts) - 1
+    if any(_matches(names, part) for part in parts) or any(
+        _matches(directory_names, part) for part in parts[:above]
+    ):
+        return True
+    if not paths and not directory_paths:
+        return False
+    return any(
+        _matches(paths, piece) or (end <= above and _matches(directory_paths, piece))
+        for end in range(2, len(parts) + 1)
+        for start in range(end - 1)
+        for piece in ("/".join(parts[start:end]),)
+    )
+
+
+def _is_secret_file(directories: Sequence[str], name: str) -> bool:
     names = _with_originals(name)
     if any(_matches(ALWAYS, candidate) for candidate in names):
         return True
     is_source = names[-1].rpartition(".")[2] in SOURCE_SUFFIXES and "." in names[-1].lstrip(".")
-    if not is_source and (
+    return not is_source and (
         _matches(UNLESS_SOURCE, name)
         or any(_matches(DIRECTORIES_UNLESS_SOURCE, part) for part in directories)
-    ):
-        return True
-    if any(_matches(DIRECTORIES, part) for part in directories):
-        return True
-    extra = tuple(pattern.casefold().replace("\\", "/").strip("/") for pattern in extra_patterns)
-    return bool(extra) and any(
-        _matches(extra, candidate)
-        for candidate in (*parts, *("/".join(parts[i:]) for i in range(len(parts) - 1)))
     )
+
+
+def _parts(path: str) -> list[str]:
+    normal = unicodedata.normalize("NFKC", path).casefold().replace("\\", "/")
+    return [part.rstrip(". ") for part in normal.split("/") if part.rstrip(". ")]
+
+
+@lru_cache(maxsize=32)
+def _sorted(patterns: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """The user's patterns: for names, for names of directories, for paths, for paths of directories."""
+    kinds: tuple[list[str], ...] = ([], [], [], [])
+    for pattern in patterns:
+        normal = unicodedata.normalize("NFKC", pattern).casefold().replace("\\", "/")
+        while normal.startswith(("/", "./", "**/")):
+            normal = normal.partition("/")[2]
+        shown = normal.rstrip("/")
+        if shown:
+            kinds[2 * ("/" in shown) + (shown != normal)].append(shown)
+    return tuple(tuple(kind) for kind in kinds)
 
 
 def _with_originals(name: str) -> list[str]:

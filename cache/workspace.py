@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cache.file_text import MAX_BYTES, UnwantedError, decode, read_bytes
 from cache.ignore_rules import IgnoreRules
-from cache.secrets import is_secret
+from cache.secrets import is_named, is_secret
 
 REASONS = {
     "ignored": "excluded by .gitignore or .ignore",
@@ -179,6 +179,10 @@ class Workspace:
         reason = self._against_file(entry.name, absolute, path, status.st_size, rules)
         return Skipped(path, reason) if reason else FileEntry(path, status.st_size, status.st_mtime_ns)
 
+    def _is_secret(self, absolute: str, path: str, is_directory: bool = False) -> bool:
+        """Ours are about what lies in the root; the user may have meant any part of the path."""
+        return is_secret(path, (), is_directory) or is_named(absolute, self._secret_patterns, is_directory)
+
     def _against_directory(
         self, entry: os.DirEntry[str], absolute: str, path: str, rules: IgnoreRules | None
     ) -> str | None:
@@ -186,14 +190,14 @@ class Workspace:
             return "vendored"
         if absolute in self._other_roots:
             return "other root"
-        if is_secret(f"{path}/x.py", self._secret_patterns):  # a directory whose very source is secret
+        if self._is_secret(absolute, path, is_directory=True):
             return "secret"
         return "ignored" if rules is not None and rules.ignores(absolute, is_directory=True) else None
 
     def _against_file(
         self, name: str, absolute: str, path: str, size: int, rules: IgnoreRules | None
     ) -> str | None:
-        if is_secret(path, self._secret_patterns):
+        if self._is_secret(absolute, path):
             return "secret"
         if rules is not None and rules.ignores(absolute, is_directory=False):
             return "ignored"

@@ -58,6 +58,29 @@ def test_the_users_patterns_add_and_never_replace() -> None:
     assert not is_secret("main.py", ["", "/"])
 
 
+@pytest.mark.parametrize("pattern", ["*.py", "x*", "x.py", "?.py", "plan*.md", "config/*.yml", "plan/x.py"])
+def test_the_users_pattern_for_files_spares_the_directories_they_are_in(pattern: str) -> None:
+    for directory in ("src", "config", "plan", "plans"):
+        assert not is_secret(directory, [pattern], is_directory=True)
+    assert not is_secret("plans/notes.md", [pattern])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["private", "private/", "/private/", "./private", "**/private", "a/private", "A\\Private/", "a/pri*"],
+)
+def test_the_users_pattern_for_directories_holds_for_all_in_them(pattern: str) -> None:
+    assert is_secret("w/a/private", [pattern], is_directory=True)
+    assert is_secret("w/a/private/b/c.py", [pattern])
+    assert is_secret("w/a/private/b", [pattern], is_directory=True)
+    assert not is_secret("w/a/public/b/c.py", [pattern])
+
+
+def test_a_pattern_with_a_slash_at_its_end_is_for_directories_only() -> None:
+    assert not is_secret("w/private", ["private/"])
+    assert is_secret("w/private", ["private"])
+
+
 def test_hostile_names_are_judged_without_error() -> None:
     for path in ("", "/", "...", "\n", "a\nb/.env", "\udce9.py", "a" * 5000, "[", "a/[!/x.py", "\x00"):
         assert isinstance(is_secret(path, ["[", "*" * 20 + "b"]), bool)

@@ -104,6 +104,23 @@ def test_secrets_are_not_listed_even_where_an_ignore_file_brings_them_back(tree:
     assert skipped(root) == {".env": "secret", "a/.ssh": "secret"}
 
 
+def test_the_users_patterns_hold_for_files_directories_and_whole_paths(tree: Tree) -> None:
+    root = tree({"src/a.py": "x", "src/x.py": "x", "src/deep/b.txt": "x", "docs/plan.txt": "x", "c.txt": "x"})
+    everything = listed(root)
+    for patterns, gone in (
+        (["*.py"], {"src/a.py", "src/x.py"}),
+        (["x*"], {"src/x.py"}),
+        (["src/"], {"src/a.py", "src/x.py", "src/deep/b.txt"}),
+        (["src/deep"], {"src/deep/b.txt"}),
+        ([f"{root}/docs"], {"docs/plan.txt"}),
+        ([f"{root}/c.*"], {"c.txt"}),
+    ):
+        assert everything - listed(root, secret_patterns=patterns) == gone, patterns
+        for path in everything:
+            verdict = Workspace(root, secret_patterns=patterns).entry(root / path)
+            assert isinstance(verdict, FileEntry) is (path not in gone), (patterns, path)
+
+
 def test_generated_vendored_huge_and_empty_files_are_told_apart(tree: Tree) -> None:
     root = tree(
         {
