@@ -49,7 +49,7 @@ NOT_WORTH_A_LINE = frozenset({"superseded", "cancelled"})
 
 
 class CompletionServer(LanguageServer):
-    """One client's connection. Implements `session.Client`."""
+    """One client's connection. Implements `status.Client`."""
 
     protocol: CompletionProtocol
 
@@ -139,7 +139,7 @@ class CompletionServer(LanguageServer):
 
     def complete_once(self, params: Any) -> asyncio.Future[Any]:
         """A script's completion; it ends with the connection."""
-        answer = oneshot.complete(self.service, params)
+        answer = oneshot.complete(self.service, self.recorder, params)
         self._oneshots.add(answer)
         answer.add_done_callback(self._oneshots.discard)
         return answer

@@ -3,54 +3,35 @@
 Everything here runs on the event loop; nothing waits. A request becomes a ticket, which is answered from an
 earlier answer, from a flight (a generation in the making) that agrees with what was typed, or from a new
 flight after the debounce. An edit, a newer request or a cancellation answers the ticket with nothing at once.
+Answering is in `tickets`, what concerns generations in `flights`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import logging
-import random
 import time
-import uuid
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from lsp_server.builder import RequestBuilder
-from lsp_server.cleanup import SPECIAL_TOKENS, deadline_cut, repeats_next_line
 from lsp_server.debounce import Debounce
-from lsp_server.documents import ChangeError, Document, Documents, Edit, Place
+from lsp_server.documents import ChangeError, Document, Documents, Edit
 from lsp_server.feed import SourceFeed
-from lsp_server.flight import Flight, Plan
+from lsp_server.flights import Flights, goes_further, offer_of
 from lsp_server.gate import line_too_long, why_not
-from lsp_server.items import Offer, item, item_for_selected, result
 from lsp_server.kept import NEARBY_LINES
 from lsp_server.messages import InlineCompletionParams
 from lsp_server.positions import Encoding
-from lsp_server.records import Recorder, Source, copied
-from lsp_server.reuse import Reused, reused
-from lsp_server.selection import is_around, with_selected, without_replaced
-from lsp_server.service import CompletionService, Priority
+from lsp_server.records import Recorder, Source
+from lsp_server.selection import is_around, with_selected
+from lsp_server.service import CompletionService
 from lsp_server.settings import Settings
-from lsp_server.status import Status, inactive
-from lsp_server.telemetry import Route
+from lsp_server.status import Client, inactive
 from lsp_server.ticket import DocumentState, Result, Ticket
+from lsp_server.tickets import Tickets
 
 if TYPE_CHECKING:
     from lsp_server.sources import Sources
-
-
-logger = logging.getLogger(__name__)
-
-
-class Client(Protocol):
-    """What a session tells its client."""
-
-    def status(self, status: Status) -> None:
-        """The state of the server, or of one document, changed."""
-
-    def more_available(self, uri: str) -> None:
-        """An answer that was cut at the deadline goes on."""
 
 
 class Session:
@@ -74,9 +55,10 @@ class Session:
         self.encoding: Encoding = "utf-16"
         self.debounce = Debounce()
         self._states: dict[str, DocumentState] = {}
-        self._tickets: dict[int | str, Ticket] = {}
-        self._failing = ""  # the error that was told last
-        self._ids = (f"{uuid.uuid4().hex[:8]}-{number}" for number in itertools.count(1))
+        self._tickets = Tickets(recorder)
+        self._flights = Flights(
+            service, client, self._tickets, self.debounce, lambda: self.settings, self._builder
+        )
 
     def configure(self, settings: Settings) -> None:
         """The settings in force, from now on."""
@@ -106,7 +88,8 @@ class Session:
         document = self.documents.get(uri)
         if document is None:
             return
-        self._supersede(uri, "superseded")
+        state = self._states[uri]
+        self._tickets.supersede(state)
         self.debounce.keystroke(time.perf_counter() * 1000)
         edit = None
         try:
@@ -118,7 +101,7 @@ class Session:
         document.version = version if version is not None else document.version
         document.changed_s = time.monotonic()
         typed_here = edit is not None and len(changes) == 1 and not document.out_of_step
-        self._settle(self._states[uri], edit.place_in(document.snapshot()) if edit and typed_here else None)
+        self._flights.settle(state, edit.place_in(document.snapshot()) if edit and typed_here else None)
 
     def _apply(self, document: Document, change: Any) -> Edit | None:
         before = document.snapshot()
@@ -141,6 +124,11 @@ class Session:
             self._forget(uri)
         self.feed.end()
 
+    def _forget(self, uri: str) -> None:
+        if (state := self._states.pop(uri, None)) is not None:
+            self._tickets.supersede(state)
+            self._flights.stop(state)
+
     # requests
 
     def request(self, request_id: int | str, params: InlineCompletionParams) -> asyncio.Future[Result]:
@@ -151,7 +139,8 @@ class Session:
         if document is None:
             answer.set_result(None)
             return answer
-        self._supersede(params.uri, "superseded")
+        state = self._states[params.uri]
+        self._tickets.supersede(state)
         self.documents.touch(params.uri)
         place = document.place(params.position.line, params.position.character, self.encoding)
         selected = params.selected
@@ -161,25 +150,26 @@ class Session:
             place = with_selected(place, selected, self.encoding)
         ticket = Ticket(
             request_id,
-            next(self._ids),
+            self._flights.next_id(),
             params.uri,
+            state,
             document.language,
+            self.encoding,
             place,
             not params.invoked,
             selected,
             answer,
             received_s,
         )
-        self._tickets[request_id] = ticket
-        self._states[params.uri].ticket = ticket
-        self._or_drop(ticket, lambda ticket: self._dispatch(ticket, document))
+        self._tickets.add(ticket)
+        self._tickets.guarded(ticket, lambda ticket: self._dispatch(ticket, document))
         return answer
 
     def cancel(self, request_id: int | str) -> None:
         """`$/cancelRequest`: answered with nothing, and no further forward pass."""
         if (ticket := self._tickets.get(request_id)) is not None:
-            state = self._states[ticket.uri]
-            self._drop(ticket, "cancelled")
+            state = ticket.state
+            self._tickets.drop(ticket, "cancelled")
             if state.flight is not None:
                 state.flight.job.pause()
 
@@ -200,32 +190,34 @@ class Session:
         for state in self._states.values():
             state.outcome.partially_accepted(completion_id, characters_left)
 
+    # how a request is answered
+
     def _dispatch(self, ticket: Ticket, document: Document) -> None:
-        state = self._states[ticket.uri]
+        state = ticket.state
         if reason := self._inactive_reason(ticket, document):
-            self._drop(ticket, reason)
-            self._tell_inactive(state, ticket.uri, reason)
+            self._tickets.drop(ticket, reason)
+            self._tell_inactive(ticket, reason)
             return
         state.told_inactive = ""
-        flight = self._agreeing_flight(state, ticket.place)
+        flight = self._flights.agreeing(state, ticket.place)
         rest = state.answers.find(ticket.place)
-        if rest is not None and (flight is None or not _goes_further(flight, rest, ticket.place)):
-            self._answer(ticket, [_offer(rest)], Source("typed-through"))
-            self._prefetch(ticket, state, rest)
+        if rest is not None and (flight is None or not goes_further(flight, rest, ticket.place)):
+            self._tickets.answer(ticket, [offer_of(rest)], Source("typed-through"))
+            self._flights.prefetch(ticket, rest)
             return
         if not self.service.ready:
-            self._drop(ticket, "no_engine" if self.service.status.kind == "error" else "not_ready")
+            self._tickets.drop(ticket, "no_engine" if self.service.status.kind == "error" else "not_ready")
         elif flight is not None:
-            self._join(ticket, state, flight)
+            self._flights.join(ticket, flight)
         else:
-            self._stop_flights(state)
+            self._flights.stop(state)
             wait_ms = 0.0
             if ticket.automatic:
                 wait_ms = self.debounce.wait_ms(
                     self.settings.client_debounce_ms, self.settings.max_debounce_ms
                 )
-            self._later(ticket, wait_ms, self._launch)
-            self._later(ticket, self.settings.deadline_ms, self._on_deadline)
+            self._tickets.later(ticket, wait_ms, self._flights.launch)
+            self._tickets.later(ticket, self.settings.deadline_ms, self._flights.overdue)
 
     def _inactive_reason(self, ticket: Ticket, document: Document) -> str:
         if reason := why_not(document, self.settings):
@@ -234,316 +226,20 @@ class Session:
             return "line_too_long"
         return "automatic_off" if ticket.automatic and not self.settings.automatic else ""
 
-    def _agreeing_flight(self, state: DocumentState, place: Place) -> Flight | None:
-        for flight in (state.flight, state.prefetch):
-            if flight is not None and not flight.done and flight.typed_at(place) is not None:
-                return flight
-        return None
+    def _tell_inactive(self, ticket: Ticket, reason: str) -> None:
+        if ticket.state.told_inactive != reason:
+            ticket.state.told_inactive = reason
+            self.client.status(inactive(reason, ticket.uri))
 
-    def _join(self, ticket: Ticket, state: DocumentState, flight: Flight) -> None:
-        if flight is state.prefetch:
-            self._stop(state.flight)
-            state.flight, state.prefetch = flight, None
-        ticket.flight, ticket.joined = flight, copied(flight.metrics)
-        self.service.set_priority(flight.job, Priority.ASKED)
-        self.service.submit(flight.job)
-        age_ms = (time.perf_counter() - flight.submitted_s) * 1000
-        self._later(ticket, max(0.0, self.settings.deadline_ms - age_ms), self._on_deadline)
-
-    def _launch(self, ticket: Ticket) -> None:
-        state = self._states[ticket.uri]
-        ticket.waited_until_s = time.perf_counter()
-        ticket.flight = state.flight = self._flight(ticket, state, ticket.place, candidate=0)
-        self.service.submit(state.flight.job)
-
-    def _flight(
-        self,
-        ticket: Ticket,
-        state: DocumentState,
-        place: Place,
-        candidate: int,
-        prefetch: Reused | None = None,
-    ) -> Flight:
+    def _builder(self, ticket: Ticket) -> RequestBuilder:
         document = self.documents.get(ticket.uri)
         assert document is not None
-        builder = RequestBuilder.of(
+        return RequestBuilder.of(
             document,
             self.documents,
             self.feed.roots,
             self.settings,
-            state.anchor,
-            state.answers.last_ids(),
-            state.middle_ids,
+            ticket.state.anchor,
+            ticket.state.answers.last_ids(),
+            ticket.state.middle_ids,
         )
-        speculation = self.settings.speculation and random.random() >= self.settings.speculation_off_share
-        plan = Plan(
-            id=ticket.id if candidate == 0 and prefetch is None else next(self._ids),
-            base=place,
-            purpose="asked" if prefetch is None else "prefetch",
-            markers=SPECIAL_TOKENS,
-            automatic=ticket.automatic or prefetch is not None,
-            build=lambda: builder.build(place, candidate, speculation),
-            speculation=speculation,
-            parent=None if prefetch is None else prefetch.answer,
-        )
-        return Flight(
-            plan,
-            lambda flight: self._progress_or_drop(ticket.uri, state, flight),
-            lambda text: repeats_next_line(text, place),
-        )
-
-    # progress
-
-    def _progress_or_drop(self, uri: str, state: DocumentState, flight: Flight) -> None:
-        """A fault of our own ends the flight; whoever waits for it is answered."""
-        try:
-            self._progress(uri, state, flight)
-        except Exception:
-            logger.exception("an answer could not be made")
-            self._stop(flight)
-            state.flight = None if state.flight is flight else state.flight
-            state.prefetch = None if state.prefetch is flight else state.prefetch
-            ticket = state.ticket
-            if ticket is not None and (ticket.flight is flight or flight in ticket.candidates):
-                self._drop(ticket, "failed")
-
-    def _progress(self, uri: str, state: DocumentState, flight: Flight) -> None:
-        if flight.error is not None:
-            self._failed(state, flight)
-            return
-        self._recovered()
-        if flight.done:
-            self._landed(uri, state, flight)
-        ticket = state.ticket
-        if ticket is not None and (ticket.flight is flight or flight in ticket.candidates):
-            self._consider(ticket, state)
-
-    def _landed(self, uri: str, state: DocumentState, flight: Flight) -> None:
-        """A flight is complete."""
-        if flight.plan.purpose == "asked":
-            state.middle_ids = flight.middle_ids
-        if flight.plan.purpose == "prefetch":
-            if not flight.cleaned().reason:
-                state.answers.add(flight.answer())
-        else:
-            self.debounce.answered((flight.updated_s - flight.started_s) * 1000)
-            waited_for = state.ticket is not None and state.ticket.flight is flight
-            if flight is state.flight and not waited_for and not flight.cleaned().reason:
-                state.answers.add(flight.answer())
-                self.client.more_available(uri)
-        if flight is state.prefetch:
-            state.prefetch = None
-
-    def _consider(self, ticket: Ticket, state: DocumentState) -> None:
-        """Answers a ticket if what there is suffices."""
-        flight = ticket.flight
-        assert flight is not None
-        typed = flight.typed_at(ticket.place)
-        if typed is None and ticket.joined is not None and not flight.cleaned().reason:
-            self._relaunch(
-                ticket, state
-            )  # the user typed ahead, and the model went another way or stopped short
-        elif flight.done:
-            self._finish(ticket, state, flight, typed)
-        elif ticket.overdue and typed is not None:
-            self._cut_short(ticket, state, flight, typed)
-
-    def _finish(self, ticket: Ticket, state: DocumentState, flight: Flight, typed: str | None) -> None:
-        cleaned = flight.cleaned()
-        if cleaned.reason or typed is None:
-            state.flight = None
-            self._drop(ticket, cleaned.reason or "blank", self._source(ticket, flight))
-            return
-        if self._wants_more(ticket, state, flight):
-            return
-        state.flight = None
-        offers: list[Offer] = []
-        for number, candidate in enumerate([flight, *ticket.candidates]):
-            text = candidate.cleaned().text
-            if candidate.done and not candidate.cleaned().reason and text.startswith(typed):
-                if number:
-                    state.answers.add(candidate.answer())
-                rest = reused(candidate.answer(), ticket.place)
-                if rest is not None and rest.text not in [offer.text for offer in offers]:
-                    offers.append(_offer(rest))
-        state.answers.add(flight.answer())
-        self._answer(ticket, offers, self._source(ticket, flight))
-        if (rest := state.answers.find(ticket.place)) is not None:
-            self._prefetch(ticket, state, rest)
-
-    def _wants_more(self, ticket: Ticket, state: DocumentState, flight: Flight) -> bool:
-        """Explicit invocation: further candidates, one after the other, while there is time."""
-        if ticket.automatic or ticket.overdue or ticket.selected is not None:
-            return False
-        if ticket.candidates and not ticket.candidates[-1].done:
-            return True
-        number = len(ticket.candidates) + 1
-        if number >= self.settings.candidates:
-            return False
-        candidate = self._flight(ticket, state, flight.base, number)
-        ticket.candidates.append(candidate)
-        self.service.submit(candidate.job)
-        return True
-
-    def _on_deadline(self, ticket: Ticket) -> None:
-        ticket.overdue = True
-        if ticket.flight is not None:
-            self._consider(ticket, self._states[ticket.uri])
-
-    def _cut_short(self, ticket: Ticket, state: DocumentState, flight: Flight, typed: str) -> None:
-        """The deadline has passed: answers what makes sense of the text so far; the flight goes on."""
-        cleaned = flight.cleaned()
-        text = deadline_cut(cleaned.text[len(typed) :])
-        if cleaned.reason or not text.strip():
-            return
-        answer = flight.answer(len(typed) + len(text))
-        state.answers.add(answer)
-        self.service.set_priority(flight.job, Priority.BACKGROUND)
-        rest = reused(answer, ticket.place)
-        if rest is not None:
-            self._answer(ticket, [_offer(rest)], self._source(ticket, flight, "deadline"))
-
-    def _relaunch(self, ticket: Ticket, state: DocumentState) -> None:
-        self._stop_flights(state)
-        ticket.joined = None
-        self._launch(ticket)
-
-    def _prefetch(self, ticket: Ticket, state: DocumentState, shown: Reused) -> None:
-        """Prepares what comes next, as if the answer just given were accepted."""
-        if not self.settings.prefetch or ticket.selected is not None or not self.service.ready:
-            return
-        if state.prefetched_for == shown.answer.id or state.flight is not None:
-            return
-        state.prefetched_for = shown.answer.id
-        self._stop(state.prefetch)
-        place = ticket.place.with_inserted(shown.text, shown.replaced)
-        state.prefetch = self._flight(ticket, state, place, 0, shown)
-        self.service.submit(state.prefetch.job)
-
-    # what ends a ticket or a flight
-
-    def _settle(self, state: DocumentState, place: Place | None) -> None:
-        """After an edit: keeps the flights that agree with it, stops the others."""
-        if place is not None:
-            state.outcome.edited(place)
-        if state.flight is not None and (place is None or state.flight.typed_at(place) is None):
-            if place is None:
-                state.flight.job.pause()
-            else:
-                self._stop(state.flight)
-                state.flight = None
-        prefetch = state.prefetch
-        if prefetch is not None and place is not None:
-            assert prefetch.plan.parent is not None
-            if prefetch.typed_at(place) is None and not prefetch.plan.parent.remainder(place):
-                self._stop(prefetch)
-                state.prefetch = None
-
-    def _supersede(self, uri: str, reason: str) -> None:
-        state = self._states.get(uri)
-        if state is not None and state.ticket is not None:
-            self._drop(state.ticket, reason)
-
-    def _drop(self, ticket: Ticket, reason: str, source: Source | None = None) -> None:
-        self._close_ticket(ticket)
-        if not ticket.answer.done():
-            ticket.answer.set_result(None)
-        self.recorder.dropped(ticket, reason, source or self._source(ticket, ticket.flight))
-
-    def _answer(self, ticket: Ticket, offers: Sequence[Offer], source: Source) -> None:
-        built_s = time.perf_counter()
-        if ticket.selected is None:
-            items = [item(offer, ticket.place, self.encoding) for offer in offers]
-        else:
-            items = [
-                item_for_selected(offer, ticket.selected)
-                for offer in (without_replaced(offer, ticket.place) for offer in offers)
-                if offer.text.strip()
-            ]
-        self._close_ticket(ticket)
-        if not ticket.answer.done():
-            ticket.answer.set_result(result(items))
-        self.recorder.answered(ticket, offers, source, built_s)
-        if offers and (state := self._states.get(ticket.uri)) is not None:
-            state.outcome.offered(offers[0].id, ticket.place, offers[0].text)
-
-    def _close_ticket(self, ticket: Ticket) -> None:
-        for timer in ticket.timers:
-            timer.cancel()
-        for candidate in ticket.candidates:
-            self._stop(candidate)
-        self._tickets.pop(ticket.request_id, None)
-        state = self._states.get(ticket.uri)
-        if state is not None and state.ticket is ticket:
-            state.ticket = None
-
-    def _forget(self, uri: str) -> None:
-        self._supersede(uri, "superseded")
-        if (state := self._states.pop(uri, None)) is not None:
-            self._stop_flights(state)
-
-    def _stop_flights(self, state: DocumentState) -> None:
-        self._stop(state.flight)
-        self._stop(state.prefetch)
-        state.flight = state.prefetch = None
-
-    @staticmethod
-    def _stop(flight: Flight | None) -> None:
-        if flight is not None:
-            flight.job.cancel()
-
-    def _failed(self, state: DocumentState, flight: Flight) -> None:
-        ticket = state.ticket
-        if flight is state.flight:
-            state.flight = None
-        if flight is state.prefetch:
-            state.prefetch = None
-        if ticket is not None and ticket.flight is flight:
-            self._drop(ticket, "failed")
-        message = f"{type(flight.error).__name__}: {flight.error}"
-        if message != self._failing:
-            self._failing = message
-            self.client.status(Status("error", f"The model failed: {message}"))
-
-    def _recovered(self) -> None:
-        if self._failing:
-            self._failing = ""
-            self.client.status(self.service.status)
-
-    def _tell_inactive(self, state: DocumentState, uri: str, reason: str) -> None:
-        if state.told_inactive != reason:
-            state.told_inactive = reason
-            self.client.status(inactive(reason, uri))
-
-    def _later(self, ticket: Ticket, wait_ms: float, call: Callable[[Ticket], None]) -> None:
-        if wait_ms <= 0:
-            self._or_drop(ticket, call)
-            return
-        loop = asyncio.get_running_loop()
-        ticket.timers.append(loop.call_later(wait_ms / 1000, self._or_drop, ticket, call))
-
-    def _or_drop(self, ticket: Ticket, call: Callable[[Ticket], None]) -> None:
-        """A fault of our own must not leave a request without its answer."""
-        try:
-            call(ticket)
-        except Exception:
-            logger.exception("a request failed")
-            if not ticket.answer.done():
-                self._drop(ticket, "failed")
-
-    @staticmethod
-    def _source(ticket: Ticket, flight: Flight | None, finish_reason: str = "") -> Source:
-        if flight is None:
-            return Source("dropped")
-        route: Route = "generated" if ticket.joined is None else "continued"
-        return Source(route, flight, finish_reason or flight.finish_reason or "")
-
-
-def _goes_further(flight: Flight, rest: Reused, place: Place) -> bool:
-    """Whether a flight says more at a place than what is kept."""
-    typed = flight.typed_at(place) or ""
-    return len(flight.cleaned().text) - len(typed) > len(rest.text)
-
-
-def _offer(rest: Reused) -> Offer:
-    return Offer(rest.answer.id, rest.text, rest.replaced)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 Kind = Literal["loading", "ready", "busy", "inactive", "error"]
 
@@ -66,6 +66,16 @@ class Status:
             "message": self.message,
             "kind": kinds.get(self.kind, "Normal"),
         }
+
+
+class Client(Protocol):
+    """What a session tells its client."""
+
+    def status(self, status: Status) -> None:
+        """The state of the server, or of one document, changed."""
+
+    def more_available(self, uri: str) -> None:
+        """An answer that was cut at the deadline goes on."""
 
 
 def inactive(reason: str, uri: str) -> Status:

@@ -12,6 +12,7 @@ from lsp_server.documents import Place
 from lsp_server.flight import Flight
 from lsp_server.messages import SelectedCompletion
 from lsp_server.outcomes import Near, OutcomeTracker
+from lsp_server.positions import Encoding
 from lsp_server.records import Recorder
 from lsp_server.reuse import Answers
 from speculation.request import CompletionMetrics
@@ -26,7 +27,9 @@ class Ticket:
     request_id: int | str
     id: str
     uri: str
+    state: DocumentState
     language: str
+    encoding: Encoding  # of the columns in the answer
     place: Place
     automatic: bool
     selected: SelectedCompletion | None
