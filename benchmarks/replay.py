@@ -1,7 +1,8 @@
 """How many tokens a forward pass commits, and what that is worth: drafts replayed against known text.
 
     python -m benchmarks.replay --workload edits|fresh|noise --stream truth|model|forced
-        --cost flat|measured|FILE --stop none|product [--packages 'NAME==OLD:NEW,…'] [--limit N] [--json FILE]
+        --cost flat|measured|FILE --stop none|product
+        [--packages '[npm:]NAME==OLD:NEW,…' | --language NAME] [--limit N] [--json FILE]
 
 ``truth`` judges drafts against what was written and needs no model; ``model`` against the model's own greedy output
 on a fixed sample of 200 hunks; ``forced`` makes real passes over the text and times them. The acceptance statistics
@@ -19,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks import replay_model
+from benchmarks.languages import language_tasks, languages
 from benchmarks.packages import Release
 from benchmarks.replay_baselines import TransformersPromptLookup
 from benchmarks.replay_forced import Pass, forced_summary
@@ -60,7 +62,7 @@ def main() -> None:
         "stream": options.stream,
         "cost": options.cost,
         "stop": options.stop,
-        "packages": options.packages if options.workload == "edits" else "",
+        "packages": packages_of(options),
         "trees": options.trees,
     }
     run = Run(workload, tokenizer, costs, options.trees)
@@ -141,8 +143,12 @@ def workload_of(options: argparse.Namespace, tokenizer: Tokenizer, completer: Co
     elif options.workload == "noise":
         workload = noise(tokenizer.vocab_size)
     else:
-        releases = [Release.parse(text) for text in options.packages.split(",")]
-        workload = edits(tokenizer.encode, releases, NARROW if options.stream == "model" else WIDE)
+        window = NARROW if options.stream == "model" else WIDE
+        if options.language:
+            workload = language_tasks(options.language, tokenizer.encode, window)
+        else:
+            releases = [Release.parse(text) for text in options.packages.split(",")]
+            workload = edits(tokenizer.encode, releases, window)
     if options.stream == "model":
         workload = replace(workload, tasks=sample(workload.tasks)[: options.limit])
         model = ensure(options.model)
@@ -154,6 +160,15 @@ def workload_of(options: argparse.Namespace, tokenizer: Tokenizer, completer: Co
     if options.limit is not None:
         workload = replace(workload, tasks=sample(workload.tasks, options.limit))
     return workload
+
+
+def packages_of(options: argparse.Namespace) -> str:
+    """The upgrades that are replayed, as they would be given."""
+    if options.workload != "edits":
+        return ""
+    if options.language:
+        return ",".join(map(str, languages()[options.language].releases))
+    return str(options.packages)
 
 
 def stopped(workload: Workload, tokenizer: Tokenizer, model: str) -> Workload:
@@ -183,8 +198,10 @@ def cost_table(cost: str, completer: Completer | None) -> CostTable:
 
 
 def tokenizer_of(path: str | None, model: str = MODEL) -> Tokenizer:
-    """The tokenizer of a file, or of a model."""
-    return Tokenizer.from_file(path or ensure(model).tokenizer)
+    """The tokenizer of a file, or of a model, its tables built: they are no part of a round's time."""
+    tokenizer = Tokenizer.from_file(path or ensure(model).tokenizer)
+    tokenizer.prepare()
+    return tokenizer
 
 
 def arguments() -> argparse.Namespace:
@@ -198,8 +215,13 @@ def arguments() -> argparse.Namespace:
         "--cost", default="flat", help="flat, measured, or a JSON file of milliseconds by positions"
     )
     parser.add_argument("--stop", choices=("none", "product"), default="none")
-    default = ",".join(f"{r.name}=={r.old}:{r.new}" for r in RELEASES)
-    parser.add_argument("--packages", default=default, help="NAME==OLD:NEW,…")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--packages",
+        default=",".join(map(str, RELEASES)),
+        help="[INDEX:]NAME==OLD:NEW,…, of pypi (the default) or npm; sources of any language are read",
+    )
+    what.add_argument("--language", choices=languages(), help="the upgrades that stand for this language")
     parser.add_argument("--limit", type=int, help="replay a random sample of so many tasks")
     parser.add_argument(
         "--trees", action="store_true", help=f"drafts are trees of at most {TREE_NODES} nodes"

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from benchmarks.packages import Release, sources, wheel
+from benchmarks.packages import SOURCE_SUFFIXES, Release, archive, sources
 
 RELEASES = tuple(
     Release.parse(text)
@@ -84,9 +84,12 @@ class Upgrade:
     hunks: tuple[Hunk, ...]
 
 
-def upgrade(release: Release, window: Window) -> Upgrade:
+def upgrade(release: Release, window: Window, suffixes: tuple[str, ...] = SOURCE_SUFFIXES) -> Upgrade:
     """Fetches both releases and cuts them into hunks. Only the old release's files are in the workspace."""
-    old, new = sources(wheel(release.name, release.old)), sources(wheel(release.name, release.new))
+    old, new = (
+        sources(archive(release.index, release.name, version), suffixes)
+        for version in (release.old, release.new)
+    )
     found = tuple(hunks(release.name, old, new, window))
     workspace = workspace_of(old, new)
     unseen = set(new.values()) - set(old.values())

