@@ -8,8 +8,8 @@ from typing import Any
 
 from lsp_server.cleanup import deadline_cut
 from lsp_server.messages import InvalidParamsError
+from lsp_server.records import Recorder, command_record
 from lsp_server.service import CompletionService, Job, Priority, Update
-from lsp_server.telemetry import request_record
 from speculation.request import CompletionRequest
 
 # what may be asked: the fields of `CompletionRequest` that are plain values, and their types
@@ -28,7 +28,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 MOST_TOKENS = 1024  # one script must not hold the device for long
 
 
-def complete(service: CompletionService, params: Any) -> asyncio.Future[dict[str, Any]]:
+def complete(service: CompletionService, recorder: Recorder, params: Any) -> asyncio.Future[dict[str, Any]]:
     """Starts a completion; the future has what `spec-complete complete --json` prints.
 
     ``params``: the fields of `FIELDS`, ``sampling`` (an object of its parameters) and ``deadline_ms``.
@@ -39,36 +39,34 @@ def complete(service: CompletionService, params: Any) -> asyncio.Future[dict[str
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[dict[str, Any]] = loop.create_future()
     started = time.perf_counter()
+    request = CompletionRequest(**fields)
 
     def build() -> CompletionRequest:
-        request = CompletionRequest(**fields)
         if sampling is not None:
             from speculation.sampling import SamplingParameters  # brings torch, which the engine has loaded
 
             request.sampling = SamplingParameters(**sampling)
         return request
 
-    def progress(update: Update) -> None:
-        if answer.done():
-            return
-        try:
-            take(update)
-        except Exception as error:
-            job.cancel()
-            answer.set_exception(error)
+    def cut(text: str) -> str:
+        late = deadline_ms is not None and (time.perf_counter() - started) * 1000 >= deadline_ms
+        return deadline_cut(text) if late else ""
 
-    def take(update: Update) -> None:
+    def progress(update: Update) -> None:
+        if answer.done() or not update.done:
+            return
         if update.error is not None:
             answer.set_exception(update.error)
             return
-        late = deadline_ms is not None and (time.perf_counter() - started) * 1000 >= deadline_ms
-        cut = deadline_cut(update.text) if late and not update.done else ""
-        if update.done or cut:
-            if not update.done:
-                job.cancel()
-            answer.set_result(_result(service, update, cut or update.text, started, fields, sampling))
+        try:
+            result = _result(service, update, request, started)
+        except Exception as error:
+            answer.set_exception(error)
+        else:
+            recorder.export(result["metrics"])
+            answer.set_result(result)
 
-    job = Job(build, Priority.ASKED, progress)
+    job = Job(build, Priority.ASKED, progress, cut=cut)
     answer.add_done_callback(lambda done: job.cancel() if done.cancelled() else None)
     service.submit(job)
     return answer
@@ -109,37 +107,24 @@ def _deadline_ms(params: dict[str, Any]) -> float | None:
 
 
 def _result(
-    service: CompletionService,
-    update: Update,
-    text: str,
-    started: float,
-    fields: dict[str, Any],
-    sampling: dict[str, Any] | None,
+    service: CompletionService, update: Update, request: CompletionRequest, started: float
 ) -> dict[str, Any]:
-    from speculation.sampling import SamplingParameters
-
-    assert service.engine is not None
-    total_ms = (time.perf_counter() - started) * 1000
-    reason = update.finish_reason or "deadline"
-    record = request_record(
-        id="command",
-        trigger="command",
-        route="generated",
-        total_ms=total_ms,
+    engine = service.engine
+    assert engine is not None
+    record = command_record(
+        engine,
+        request,
+        update.metrics,
+        text=update.text,
+        finish_reason=update.finish_reason or "",
+        total_ms=(time.perf_counter() - started) * 1000,
         queue_ms=max(0.0, (update.started_s - started) * 1000),
-        metrics=update.metrics,
-        finish_reason=reason,
-        characters=len(text),
-        model=service.engine.model,
-        engine=service.engine.name,
-        speculation=fields.get("speculation", True),
-        sampling=SamplingParameters(**sampling) if sampling else None,
     )
     return {
-        "text": text,
-        "finish_reason": reason,
-        "model": service.engine.model,
-        "engine": service.engine.name,
+        "text": update.text,
+        "finish_reason": update.finish_reason,
+        "model": engine.model,
+        "engine": engine.name,
         "token_ids": list(update.token_ids),
         "metrics": record,
     }

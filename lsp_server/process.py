@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from cache.paths import log_dir
 from lsp_server.exporters import Backend, ExporterError, open_exporters, sink
 from lsp_server.hosting import Host
+from lsp_server.records import costs_of
 from lsp_server.service import CompletionService, Progress
 from lsp_server.settings import Settings, resolve
 from lsp_server.sources import Sources
-from lsp_server.telemetry import TelemetryWriter, costs_record
-from lsp_server.telemetry_writer import LOG_NAME
+from lsp_server.telemetry import TelemetryWriter
+from lsp_server.telemetry_writer import log_path
 from speculation.request import CompletionEngine
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ def serve(arguments: argparse.Namespace) -> int:
 
     sources = Sources()
 
-    path = log_dir() / LOG_NAME if settings.telemetry_log else None
+    path = log_path() if settings.telemetry_log else None
     writer = TelemetryWriter(path, sinks=[sink(backend) for backend in _exporters(settings)])
 
     def load(progress: Progress) -> CompletionEngine:
         engine = _load(settings, sources, progress)
-        writer.write(_costs_of(engine))
+        writer.write(costs_of(engine))
         return engine
 
     host = Host(CompletionService(load), writer, settings.idle_exit_minutes * 60, sources)
@@ -97,18 +98,6 @@ def _exporters(settings: Settings) -> list[Backend]:
     except ExporterError as error:
         logging.getLogger(__name__).error("telemetry export is off: %s", error)
         return []
-
-
-def _costs_of(engine: Completer) -> dict[str, Any]:
-    """What a pass costs, for the log: what a request would have cost without speculation follows from it."""
-    measured = engine.costs.measured
-    return costs_record(
-        model=engine.model,
-        engine=engine.name,
-        device=engine.verifier.capabilities.device,
-        positions=list(measured),
-        pass_ms=list(measured.values()),
-    )
 
 
 def _load(settings: Settings, sources: Sources, progress: Progress) -> Completer:

@@ -6,14 +6,23 @@ Put together here, written to the log and sent to clients that ask for it.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lsp_server.device_memory import DeviceMemory
 from lsp_server.gate import path_of
-from lsp_server.telemetry import STAGES, Route, TelemetryWriter, metrics_since, request_record, snapshot
-from speculation.request import CompletionMetrics
+from lsp_server.telemetry import (
+    STAGES,
+    Route,
+    TelemetryWriter,
+    costs_record,
+    metrics_since,
+    request_record,
+    snapshot,
+)
+from speculation.request import CompletionMetrics, CompletionRequest
 from speculation.verifier.base import OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
     from lsp_server.items import Offer
     from lsp_server.settings import Settings
     from lsp_server.ticket import Ticket
+    from speculation.completion import Completer
     from speculation.request import CompletionEngine
 
 OUT_OF_MEMORY = (MemoryError, OutOfMemoryError)
@@ -69,6 +79,51 @@ def copied(metrics: CompletionMetrics | None) -> CompletionMetrics:
     return CompletionMetrics() if metrics is None else snapshot(metrics)
 
 
+def command_record(
+    engine: CompletionEngine,
+    request: CompletionRequest,
+    metrics: CompletionMetrics | None,
+    *,
+    text: str,
+    finish_reason: str,
+    total_ms: float,
+    queue_ms: float,
+) -> dict[str, Any]:
+    """The record of a completion that was asked for on the command line."""
+    facts = EngineFacts()
+    facts.of_engine(engine)
+    return request_record(
+        id=uuid.uuid4().hex[:12],
+        trigger="command",
+        route="generated",
+        total_ms=total_ms,
+        metrics=metrics,
+        queue_ms=queue_ms,
+        finish_reason=finish_reason,
+        characters=len(text),
+        language=request.language,
+        document=request.path,
+        model=facts.model,
+        engine=facts.engine,
+        device=facts.device,
+        device_memory_bytes=facts.memory(),
+        sampling=request.sampling,
+        speculation=request.speculation,
+    )
+
+
+def costs_of(engine: Completer) -> dict[str, Any]:
+    """What a pass costs, for the log: what a request would have cost without speculation follows from it."""
+    measured = engine.costs.measured
+    return costs_record(
+        model=engine.model,
+        engine=engine.name,
+        device=engine.verifier.capabilities.device,
+        positions=list(measured),
+        pass_ms=list(measured.values()),
+    )
+
+
 class Recorder:
     """Makes the records of one client's requests."""
 
@@ -94,10 +149,13 @@ class Recorder:
         """A request was answered with nothing."""
         self._record(ticket, source, "dropped", 0.0, reason=reason)
 
+    def export(self, record: Mapping[str, Any]) -> None:
+        """The record of a script's completion: the script writes it to the log, as its own settings say."""
+        self._writer.write(record, keep=False)
+
     def write(self, record: Mapping[str, Any]) -> None:
         """Any other record."""
-        if self.facts.logged:
-            self._writer.write(record)
+        self._writer.write(record, keep=self.facts.logged)
         self._send(record)
 
     def _record(self, ticket: Ticket, source: Source, route: Route, post_ms: float, **rest: Any) -> None:
@@ -124,7 +182,6 @@ class Recorder:
                 if source.flight is None
                 else source.flight.plan.speculation,
                 off_fraction=self.facts.off_share,
-                oom_count=int(source.flight is not None and isinstance(source.flight.error, OUT_OF_MEMORY)),
                 **rest,
             )
         )
@@ -137,6 +194,8 @@ def _spent(
     if flight is None or not flight.started_s:
         return None, elapsed_ms
     metrics = copied(flight.metrics)
+    if isinstance(flight.error, OUT_OF_MEMORY):
+        metrics.oom_count = max(1, metrics.oom_count)
     if ticket.joined is not None:
         metrics = metrics_since(metrics, ticket.joined)
     queue_ms = max(0.0, (flight.started_s - ticket.received_s) * 1000)

@@ -62,17 +62,20 @@ class Job:
         priority: Priority,
         report: Callable[[Update], None],
         stops: Callable[[str], bool] | None = None,
+        cut: Callable[[str], str] | None = None,
     ) -> None:
         """
         Args:
             build: makes the request; called on the worker thread.
             report: gets every `Update` that matters, on the event loop; some steps may be skipped.
             stops: whether a text is complete by the caller's own rules; called on the worker thread.
+            cut: the beginning of a text to end with now, or "" to go on; called on the worker thread.
         """
         self.build = build
         self.priority = priority
         self.report = report
         self.stops = stops
+        self.cut = cut
         self.cancelled = False
         self.paused = False
         self.started_s = 0.0  # when the worker first took it up
@@ -199,6 +202,9 @@ class CompletionService:
                 if (job.paused or self._outranked(job)) and self._park(job, generation):
                     return
                 more = generation.step()
+                if more and job.cut is not None and (text := job.cut(generation.text)):
+                    generation.cut(text)
+                    more = False
                 reason = generation.finish_reason
                 if more and job.stops is not None and job.stops(generation.text):
                     more, reason = False, "suffix"

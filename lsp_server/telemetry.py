@@ -68,7 +68,6 @@ def request_record(
     speculation: bool = True,
     off_fraction: float = 0.0,
     batch_size: int = 1,
-    oom_count: int = 0,
     trace: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The record of one answered request.
@@ -115,7 +114,6 @@ def request_record(
         "speculation": speculation,
         "off_fraction": off_fraction,
         "sampling": _sampling(sampling),
-        "oom_count": oom_count,
         "model": model,
         "engine": engine,
         "device": device,

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cache.paths import log_dir
 from lsp_server.telemetry_schema import VERSION
 
 if sys.platform != "win32":
@@ -50,7 +51,9 @@ class TelemetryWriter:
         self._max_bytes = max_bytes
         self._keep_files = keep_files
         self._sinks = tuple(sinks)
-        self._queue: deque[Mapping[str, Any]] = deque()
+        self._queue: deque[tuple[Mapping[str, Any], bool]] = (
+            deque()
+        )  # records, and whether the file gets them
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -66,14 +69,18 @@ class TelemetryWriter:
         """Records that never reached the file; the log says so too once it can be written again."""
         return self._refused + self._failed
 
-    def write(self, record: Mapping[str, Any]) -> None:
-        """Hands one record to the background thread; never raises, never waits for the disk."""
-        if self._closing.is_set() or (self.path is None and not self._sinks):
+    def write(self, record: Mapping[str, Any], keep: bool = True) -> None:
+        """Hands one record to the background thread; never raises, never waits for the disk.
+
+        ``keep`` False: the file does not get it, only the sinks do.
+        """
+        keep = keep and self.path is not None
+        if self._closing.is_set() or not (keep or self._sinks):
             return
         if len(self._queue) >= QUEUE_LIMIT:
-            self._refused += 1
+            self._refused += keep
             return
-        self._queue.append(record)
+        self._queue.append((record, keep))
         if self._thread is None:
             self._start()
         if not self._wake.is_set():
@@ -111,11 +118,11 @@ class TelemetryWriter:
         lines: list[bytes] = []
         size = 0
         while self._queue:
-            record = self._queue.popleft()
+            record, keep = self._queue.popleft()
             for sink in self._sinks:
                 with contextlib.suppress(Exception):
                     sink(record)
-            if self.path is None:
+            if not keep:
                 continue
             try:
                 line = _line(record)
@@ -205,6 +212,14 @@ class TelemetryWriter:
             with contextlib.suppress(OSError):
                 os.close(self._file)
             self._file = None
+
+
+def log_path() -> Path | None:
+    """This user's log; None where its directory cannot be made."""
+    try:
+        return log_dir() / LOG_NAME
+    except OSError:
+        return None
 
 
 def rotated_paths(path: Path, keep_files: int = KEEP_FILES) -> list[Path]:

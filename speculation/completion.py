@@ -81,7 +81,6 @@ class Completion:
         self._request = request
         self._started = perf_counter()
         self._first_text_at = 0.0
-        self._out_of_memory = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -156,8 +155,8 @@ class Completion:
     def _retry_with_less(self, error: Exception) -> None:
         """Frees what can be freed and goes on, from the start with a shorter prompt if nothing is committed yet;
         once. The second time the error is the caller's."""
-        self._out_of_memory += 1
-        if self._out_of_memory > 1:
+        self.metrics.oom_count += 1
+        if self.metrics.oom_count > 1:
             self.close()
             raise error
         if self.decoder.end.committed:

@@ -76,6 +76,7 @@ class CompletionMetrics:
     by_match: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     passes_by_positions: dict[int, int] = field(default_factory=dict)  # positions of a decode pass -> passes
     anchor_line: int = 0
+    oom_count: int = 0  # the device ran out of memory; the first time it goes on with less
 
 
 class Generation(Protocol):

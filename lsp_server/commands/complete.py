@@ -13,9 +13,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from lsp_server.cleanup import deadline_cut
+from lsp_server.command_log import CommandLog
 
 if TYPE_CHECKING:
     from lsp_server.daemon_client import DaemonClient
+    from speculation.completion import Completer
     from speculation.request import CompletionEngine, CompletionRequest, Generation
     from speculation.sampling import SamplingParameters
 
@@ -74,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.file is None or arguments.at is None:
         raise InputError("give FILE and --at LINE:COL, or --batch")
     task = _task(arguments, vars(arguments))
-    answer = _answerer(arguments)(task)
+    with CommandLog() as log:
+        answer = _answerer(arguments, log)(task)
     if arguments.json:
         print(json.dumps(answer, ensure_ascii=False))
     else:
@@ -97,6 +100,11 @@ class Task:
 
 def _run_batch(arguments: argparse.Namespace) -> int:
     """One JSON object per line in; its answer, or {"error": …}, per line out, in the same order."""
+    with CommandLog() as log:
+        return _answer_lines(arguments, log)
+
+
+def _answer_lines(arguments: argparse.Namespace, log: CommandLog) -> int:
     answer: Answerer | None = None
     worst = 0
     for number, data in enumerate(_lines(arguments), 1):
@@ -109,7 +117,7 @@ def _run_batch(arguments: argparse.Namespace) -> int:
                 raise InputError("not a JSON object")
             identity = {"id": options["id"]} if "id" in options else {}
             task = _task(arguments, {**vars(arguments), **_known_options(options)})
-            answer = answer or _answerer(arguments)
+            answer = answer or _answerer(arguments, log)
             result = answer(task)
         except (InputError, DeviceMemoryError, ValueError) as error:
             worst = max(worst, getattr(error, "exit_code", 0) if isinstance(error, DeviceMemoryError) else 0)
@@ -235,8 +243,13 @@ def _offset(text: str, at: object) -> int:
     return sum(len(earlier) + 1 for earlier in lines[: line - 1]) + column - 1
 
 
-def _answerer(arguments: argparse.Namespace) -> Answerer:
+def _answerer(arguments: argparse.Namespace, log: CommandLog) -> Answerer:
     """The process that has this model loaded, where there is one; else an engine of our own."""
+    answer = _engine_of(arguments, log)
+    return lambda task: log.logged(task.request, lambda: answer(task))
+
+
+def _engine_of(arguments: argparse.Namespace, log: CommandLog) -> Answerer:
     if not arguments.no_daemon:
         from lsp_server.daemon import DaemonError, EngineChoice
         from lsp_server.daemon_client import DaemonClient
@@ -248,7 +261,9 @@ def _answerer(arguments: argparse.Namespace) -> Answerer:
             pass
         else:
             return partial(_ask, client)
-    return partial(_answer, _load(arguments))
+    engine = _load(arguments)
+    log.costs(engine)
+    return partial(_answer, engine)
 
 
 def _ask(client: DaemonClient, task: Task) -> dict[str, Any]:
@@ -265,7 +280,7 @@ def _ask(client: DaemonClient, task: Task) -> dict[str, Any]:
         raise kind(f"{error}; try again with --no-daemon") from error
 
 
-def _load(arguments: argparse.Namespace) -> CompletionEngine:
+def _load(arguments: argparse.Namespace) -> Completer:
     from speculation.loading import load_engine
 
     def progress(message: str, fraction: float) -> None:
@@ -288,7 +303,7 @@ def _load(arguments: argparse.Namespace) -> CompletionEngine:
 
 
 def _answer(engine: CompletionEngine, task: Task) -> dict[str, Any]:
-    from lsp_server.telemetry import request_record
+    from lsp_server.records import command_record
     from speculation.verifier.base import OutOfMemoryError
 
     started = perf_counter()
@@ -301,18 +316,14 @@ def _answer(engine: CompletionEngine, task: Task) -> dict[str, Any]:
         ) from error
     text = generation.text
     reason = generation.finish_reason or "cancelled"
-    record = request_record(
-        id="command",
-        trigger="command",
-        route="generated",
-        total_ms=(perf_counter() - started) * 1e3,
-        metrics=generation.metrics,
+    record = command_record(
+        engine,
+        task.request,
+        generation.metrics,
+        text=text,
         finish_reason=reason,
-        characters=len(text),
-        model=engine.model,
-        engine=engine.name,
-        sampling=task.sampling,
-        speculation=task.request.speculation,
+        total_ms=(perf_counter() - started) * 1e3,
+        queue_ms=0.0,
     )
     return {
         "text": text,

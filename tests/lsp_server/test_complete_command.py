@@ -8,12 +8,33 @@ import subprocess
 import sys
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from lsp_server.cli import main
+from lsp_server.stats import summarise
+from lsp_server.telemetry_schema import schema
 from speculation.completion import Completer
 from speculation.tokenizer import Tokenizer
 from speculation.verifier.eager import EagerVerifier
 from tests.conftest import random_model, tokenizer_definition
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path_factory, monkeypatch):
+    """Where the log goes; no setting of the machine applies."""
+    place = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("SPEC_COMPLETE_STATE_DIR", str(place))
+    monkeypatch.setenv("SPEC_COMPLETE_SETTINGS", str(place / "none.json"))
+    return place
+
+
+def logged(state):
+    """The lines of the latency log, each valid by the schema."""
+    path = state / "log" / "telemetry.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for line in lines:
+        Draft202012Validator(schema()).validate(line)
+    return lines
 
 
 @pytest.fixture
@@ -189,6 +210,71 @@ def test_out_of_memory_is_exit_code_4(tmp_path, capsys, monkeypatch, small_engin
     monkeypatch.setattr(small_engine.verifier, "verify", no_room)
     code, out, err = run(capsys, file, "--at", "1:1")
     assert code == 4 and not out and "out of memory" in err and err.count("\n") == 1
+
+
+def test_a_completion_leaves_its_record_in_the_servers_log(tmp_path, capsys, state, small_engine):
+    file = tmp_path / "a.py"
+    file.write_text("def f(x):\n    return x\n" * 8)
+    answers = [json.loads(run(capsys, file, "--at", "4:9", "--json", "--max-tokens", "5")[1]) for _ in "ab"]
+    lines = logged(state)
+    assert [line["kind"] for line in lines] == ["costs", "request"] * 2
+    records = [line for line in lines if line["kind"] == "request"]
+    assert records == [answer["metrics"] for answer in answers]
+    assert len({record["id"] for record in records}) == 2
+    assert {(record["trigger"], record["device"]) for record in records} == {("command", "cpu")}
+    assert "a.py" not in json.dumps(lines) and "return" not in json.dumps(lines)
+    summary = summarise([state / "log" / "telemetry.jsonl"])
+    assert summary["overall"]["routes"] == {"generated": 2}
+    assert summary["overall"]["saving"]["estimated_requests"] == 2
+
+
+def test_every_line_of_a_batch_is_logged_the_one_that_fails_as_well(capsys, monkeypatch, state, small_engine):
+    whole = small_engine.start
+
+    def start(request):
+        if "boom" in request.text:
+            raise MemoryError("no room")
+        return whole(request)
+
+    monkeypatch.setattr(small_engine, "start", start)
+    lines = [{"text": text, "at": "1:2", "max_tokens": 3} for text in ("a = 1", "boom", "b = 2")]
+    monkeypatch.setattr(sys, "stdin", piped("\n".join(map(json.dumps, lines)).encode()))
+    assert run(capsys, "--batch")[0] == 4
+    _, *records = logged(state)
+    assert [(r["route"], r["reason"], r["oom_count"]) for r in records] == [
+        ("generated", "", 0), ("dropped", "failed", 1), ("generated", "", 0),
+    ]  # fmt: skip
+
+
+def test_the_log_is_off_where_the_setting_says_so(tmp_path, capsys, monkeypatch, state, small_engine):
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n")
+    monkeypatch.setenv("SPEC_COMPLETE_TELEMETRY_LOG", "off")
+    assert run(capsys, file, "--at", "1:1", "--max-tokens", "2")[0] == 0
+    assert logged(state) == []
+    monkeypatch.delenv("SPEC_COMPLETE_TELEMETRY_LOG")
+    (state / "none.json").write_text('{"telemetryLog": false}')
+    assert run(capsys, file, "--at", "1:1", "--max-tokens", "2")[0] == 0
+    assert logged(state) == []
+
+
+def test_text_is_logged_only_with_trace(tmp_path, capsys, monkeypatch, state, small_engine):
+    file = tmp_path / "a.py"
+    file.write_text("secret = 1\n")
+    monkeypatch.setenv("SPEC_COMPLETE_TRACE", "text")
+    text = run(capsys, file, "--at", "1:7", "--max-tokens", "2")[1]
+    trace = logged(state)[-1]["trace"]
+    assert trace == {"path": str(file), "before": "secret", "text": [text]}
+
+
+def test_a_log_that_cannot_be_written_does_not_break_a_completion(
+    tmp_path, capsys, monkeypatch, small_engine
+):
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n")
+    monkeypatch.setenv("SPEC_COMPLETE_STATE_DIR", str(file / "state"))
+    code, out, err = run(capsys, file, "--at", "1:1", "--max-tokens", "3")
+    assert code == 0 and out and "Error" not in err
 
 
 HOSTILE = (

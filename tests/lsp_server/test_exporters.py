@@ -18,6 +18,8 @@ from lsp_server.exporters import (
     open_exporters,
     sink,
 )
+from lsp_server.records import Recorder
+from lsp_server.settings import Settings
 from lsp_server.telemetry import TelemetryWriter, outcome_record, request_record
 from speculation.request import CompletionMetrics
 
@@ -74,6 +76,24 @@ def test_the_prometheus_endpoint_has_the_counts_and_no_text():
     assert found['spec_complete_request_seconds_bucket{le="0.1",route="generated"}'] == 0
     assert found['spec_complete_request_seconds_bucket{le="0.15",route="generated"}'] == 1
     assert "secret" not in text
+
+
+def test_the_exporters_work_without_the_log(tmp_path):
+    backend = PrometheusBackend(0)
+    writer = TelemetryWriter(tmp_path / "log.jsonl", sinks=[sink(backend)])
+    sent = []
+    recorder = Recorder(writer, sent.append)
+    recorder.facts.of_settings(Settings(telemetry_log=False))
+    for record in records():
+        recorder.write(record)
+    recorder.export(request_record(id="3", trigger="command", route="generated", total_ms=90.0))
+    writer.close()
+    found = values(scrape(backend.port))
+    backend.close()
+    assert found['spec_complete_requests_total{route="generated"}'] == 2
+    assert found['spec_complete_outcomes_total{outcome="accepted"}'] == 1
+    assert not (tmp_path / "log.jsonl").exists()
+    assert len(sent) == len(list(records()))  # what a script asked for is no client's business
 
 
 def test_the_prometheus_endpoint_listens_on_the_loopback_address_only():

@@ -62,6 +62,7 @@ def valid(record) -> None:
 def test_every_kind_of_record_is_valid_by_the_printed_schema():
     valid(a_record())
     valid(a_record(metrics=None, route="dropped", reason="superseded"))
+    valid(a_record(metrics=CompletionMetrics(oom_count=1), route="dropped", reason="failed"))
     valid(a_record(sampling=SamplingParameters(temperature=0.7, seed=3), trace={"text": "x"}))
     valid(outcome_record("a", "partial", characters=4, units=1, unit="word"))
     valid(outcome_record("a", "kept", after_ms=30_000, characters=12))

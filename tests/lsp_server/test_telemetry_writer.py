@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lsp_server import telemetry_writer
-from lsp_server.telemetry_writer import TelemetryWriter, rotated_paths
+from lsp_server.telemetry_writer import TelemetryWriter, log_path, rotated_paths
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="file modes and full disks of POSIX")
 
@@ -288,6 +288,28 @@ def test_a_sink_gets_every_record_and_its_failures_stay_its_own(tmp_path):
     only_sink.close()
     assert seen == [{"n": 1}, {"n": 2}]
     assert numbered(tmp_path / "log.jsonl") == [1]
+
+
+def test_a_record_that_is_not_for_the_log_still_reaches_the_sinks(tmp_path):
+    seen = []
+    writer = TelemetryWriter(tmp_path / "log.jsonl", sinks=[seen.append])
+    for n in range(4):
+        writer.write({"n": n}, keep=n % 2 == 0)
+    writer.close()
+    assert [record["n"] for record in seen] == [0, 1, 2, 3]
+    assert numbered(tmp_path / "log.jsonl") == [0, 2]
+    without_sinks = TelemetryWriter(tmp_path / "other.jsonl")
+    without_sinks.write({"n": 1}, keep=False)
+    without_sinks.close()
+    assert not (tmp_path / "other.jsonl").exists() and without_sinks.lost == 0
+
+
+def test_a_state_directory_that_cannot_be_made_means_no_log(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SPEC_COMPLETE_STATE_DIR", str(tmp_path / "file" / "state"))
+    assert log_path() is None
+    monkeypatch.setenv("SPEC_COMPLETE_STATE_DIR", str(tmp_path / "state"))
+    assert log_path() == tmp_path / "state" / "log" / "telemetry.jsonl"
 
 
 def test_records_written_just_before_the_process_ends_are_kept(tmp_path):

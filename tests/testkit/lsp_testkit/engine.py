@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import threading
@@ -29,6 +30,7 @@ class ScriptedGeneration:
         self._engine = engine
         self._number = number
         self._pieces = list(pieces)
+        self._said: list[str] = []
         self._finish: FinishReason = finish
 
     @property
@@ -43,7 +45,8 @@ class ScriptedGeneration:
         if self._engine.fails_in_step:
             raise RuntimeError("the scripted engine fails in a step")
         if self._pieces:
-            self.text += self._pieces.pop(0)
+            self._said.append(self._pieces.pop(0))
+            self.text += self._said[-1]
             self.token_ids.append(len(self.token_ids))
             self.metrics.committed += 1
         self.metrics.forwards += 1
@@ -51,6 +54,11 @@ class ScriptedGeneration:
         if not self._pieces:
             self.finish_reason = self._finish
         return self.finish_reason is None
+
+    def cut(self, text: str) -> None:
+        whole = list(itertools.accumulate(self._said))
+        self.token_ids = self.token_ids[: sum(len(said) <= len(text) for said in whole)]
+        self.text, self.finish_reason = text, "deadline"
 
     def close(self) -> None:
         self._engine.note("close", generation=self._number)
