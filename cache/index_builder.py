@@ -13,7 +13,7 @@ import shutil
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,14 +22,15 @@ from cache.boundaries import Encode
 from cache.durable import exclusive, replace_synced
 from cache.file_text import UnwantedError
 from cache.frozen_index import MANIFEST, Manifest
+from cache.index_scan import Differences, concerns_all, differences
 from cache.paths import private_dir
 from cache.segment import IndexedFile, Segment, SegmentDamagedError
-from cache.workspace import FileEntry, Skipped, Workspace
+from cache.workspace import Workspace
 
 SEGMENT_TOKENS = 1_000_000  # a segment is closed at this size: what a crash can lose
-MAX_TEXT_BYTES = 64 << 20  # of all indexed files; the longest untouched are left out
 MERGE_ABOVE = 4  # small segments; each costs every query a look-up
 STATS = "stats.json"
+SEEN = "seen.json"
 _RACY_NS = 2_000_000_000  # a file changed this recently may change again with the same time stamp
 
 
@@ -68,6 +69,7 @@ class IndexBuilder:
         self._segment_tokens = segment_tokens
         self._segments: dict[str, Segment] = {}  # oldest first
         self._manifest = Manifest()
+        self._seen: dict[str, tuple[str, int]] = {}  # digest and time of files that were only touched
         self._pending: list[tuple[IndexedFile, array[int]]] = []
         self._pending_tokens = 0
 
@@ -79,6 +81,7 @@ class IndexBuilder:
     ) -> BuildStats:
         """Looks at ``paths`` (absolute or below the root), or at everything. Raises IndexBusyError.
 
+        Everything also where they do not suffice: after damage, of a directory, of an ignore file.
         ``cancelled`` is asked between files; what was done until then is kept.
         """
         begun = time.perf_counter()
@@ -86,16 +89,19 @@ class IndexBuilder:
         private_dir(self._directory)
         try:
             with exclusive(self._directory / "lock"):
-                self._open(stats)
+                is_whole = self._open(stats)
                 on_progress(stats)
-                entries, gone = self._scan(paths, stats)
-                self._index(entries, gone, stats, on_progress, cancelled)
+                if paths is not None and (not is_whole or concerns_all(self._workspace, paths)):
+                    paths = None
+                found = differences(self._workspace, self._known(), paths, stats.skipped)
+                self._index(found, stats, on_progress, cancelled)
                 stats.stage = "merge"
                 on_progress(stats)
                 self._flush()
-                self._retire(gone)
-                self._merge(self._unwanted(gone))
+                self._retire(found.gone)
+                self._merge(self._unwanted(found))
                 self._sweep()
+                self._keep_seen()
         except BlockingIOError as error:
             raise IndexBusyError(
                 f"the index of {self._workspace.root} is being built by another process"
@@ -106,11 +112,15 @@ class IndexBuilder:
             replace_synced(self._directory / STATS, json.dumps(stats.__dict__).encode())
         return stats
 
-    def _open(self, stats: BuildStats) -> None:
-        """Opens what is there, drops what is damaged and removes what an interrupted build left behind."""
+    def _open(self, stats: BuildStats) -> bool:
+        """Opens what is there, drops what is damaged and removes what an interrupted build left behind.
+
+        Returns whether there was an index and all of it is there.
+        """
         self._pending.clear()
         self._pending_tokens = 0
         self._manifest = Manifest.read(self._directory)
+        is_whole = self._manifest.root != ""
         self._manifest.root = str(self._workspace.root)
         opened = {}
         for name, checksums in self._manifest.segments.items():
@@ -120,72 +130,53 @@ class IndexBuilder:
             except (SegmentDamagedError, OSError, ValueError, TypeError) as error:
                 stats.damaged.append(str(error))
         self._segments = opened
+        self._seen = _read_seen(self._directory)
         self._commit()
         self._sweep()
+        return is_whole and not stats.damaged
+
+    def _files(self) -> Iterator[IndexedFile]:
+        """What is indexed, each file once."""
+        for segment in self._segments.values():
+            for index, file in enumerate(segment.files):
+                if index not in segment.masked:
+                    yield file
 
     def _known(self) -> dict[str, IndexedFile]:
-        return {
-            file.path: file
-            for segment in self._segments.values()
-            for index, file in enumerate(segment.files)
-            if index not in segment.masked
-        }
+        return {file.path: self._as_seen(file) for file in self._files()}
 
-    def _scan(self, paths: Collection[str] | None, stats: BuildStats) -> tuple[list[FileEntry], set[str]]:
-        """The files that are new or changed, oldest first, and the known ones that are gone or unwanted."""
-        known = self._known()
-        found: list[FileEntry] = []
-        if paths is None:
-            looked_at = set(known)
-            seen: Iterable[FileEntry | Skipped | None] = self._workspace.walk()
-        else:
-            seen = [self._workspace.entry(path) for path in paths]
-            named = [item.path for item in seen if item is not None]
-            looked_at = {path for path in known if any(path == n or path.startswith(n + "/") for n in named)}
-        for item in seen:
-            if isinstance(item, FileEntry):
-                found.append(item)
-            elif item is not None:
-                stats.skipped[item.reason] += 1
-        found.sort(key=lambda entry: (-entry.mtime_ns, entry.path))
-        room = MAX_TEXT_BYTES
-        wanted = []
-        for entry in found:
-            room -= entry.size
-            if room >= 0:
-                wanted.append(entry)
-            else:
-                stats.skipped["over the limit"] += 1
-        gone = looked_at - {entry.path for entry in wanted}
-        changed = [e for e in wanted if (old := known.get(e.path)) is None or old[1:3] != e[1:3]]
-        return changed[::-1], gone
+    def _as_seen(self, file: IndexedFile) -> IndexedFile:
+        """With the time at which it was last found to be unchanged."""
+        digest, mtime_ns = self._seen.get(file.path, ("", 0))
+        return file._replace(mtime_ns=mtime_ns) if digest == file.digest else file
 
     def _index(
         self,
-        entries: list[FileEntry],
-        gone: set[str],
+        found: Differences,
         stats: BuildStats,
         on_progress: Callable[[BuildStats], None],
         cancelled: Callable[[], bool],
     ) -> None:
         known = self._known()
-        stats.to_read = len(entries)
+        stats.to_read = len(found.changed)
         stats.stage = "read"
-        for entry in entries:
+        for entry in found.changed:
             if cancelled():
                 return
             try:
                 now, data = self._workspace.read(entry.path)
                 digest = hashlib.blake2b(data, digest_size=16).hexdigest()
                 old = known.get(entry.path)
-                if old is None or old.digest != digest:
-                    mtime_ns = now.mtime_ns if time.time_ns() - now.mtime_ns > _RACY_NS else 0
+                mtime_ns = now.mtime_ns if time.time_ns() - now.mtime_ns > _RACY_NS else 0
+                if old is not None and old.digest == digest:
+                    self._seen[entry.path] = (digest, mtime_ns)
+                else:
                     tokens = array("I", self._encode(self._workspace.text(data)))
                     self._add(IndexedFile(now.path, len(data), mtime_ns, digest), tokens)
             except UnwantedError as unwanted:
                 stats.skipped[str(unwanted)] += 1
                 if entry.path in known:
-                    gone.add(entry.path)
+                    found.gone.add(entry.path)
             stats.read += 1
             on_progress(stats)
 
@@ -229,9 +220,9 @@ class IndexBuilder:
         self._manifest.outdated = {n: sorted(s.masked) for n, s in self._segments.items() if s.masked}
         self._manifest.write(self._directory)
 
-    def _unwanted(self, gone: set[str]) -> set[str]:
+    def _unwanted(self, found: Differences) -> set[str]:
         """Files that are still there but must not be kept: they became secret or ignored."""
-        return {path for path in gone if (self._workspace.root / path).exists()}
+        return {path for path in found.gone - found.crowded if (self._workspace.root / path).exists()}
 
     def _merge(self, unwanted: set[str]) -> None:
         """Rewrites small, mostly outdated and unwanted segments into fewer."""
@@ -253,7 +244,7 @@ class IndexBuilder:
 
     def _rewrite(self, names: list[str]) -> None:
         contents = [
-            (file, segment.tokens_of(file))
+            (self._as_seen(file), segment.tokens_of(file))
             for segment in (self._segments[name] for name in names)
             for index, file in enumerate(segment.files)
             if index not in segment.masked
@@ -273,6 +264,17 @@ class IndexBuilder:
             elif path.suffix == ".tmp":
                 path.unlink(missing_ok=True)
 
+    def _keep_seen(self) -> None:
+        """Writes down what was seen of files whose segment does not say it."""
+        written = {file.path: file for file in self._files()}
+        self._seen = {
+            path: (digest, mtime_ns)
+            for path, (digest, mtime_ns) in self._seen.items()
+            if (file := written.get(path)) and file.digest == digest and file.mtime_ns != mtime_ns
+        }
+        if self._seen != _read_seen(self._directory):
+            replace_synced(self._directory / SEEN, json.dumps(self._seen).encode())
+
     def _count(self, stats: BuildStats) -> None:
         files = self._known().values()
         stats.files = len(files)
@@ -289,6 +291,14 @@ def read_stats(directory: Path) -> BuildStats | None:
         return BuildStats(**{**data, "skipped": Counter(data["skipped"])})
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _read_seen(directory: Path) -> dict[str, tuple[str, int]]:
+    try:
+        rows = json.loads((directory / SEEN).read_bytes())
+        return {path: (str(digest), int(mtime_ns)) for path, (digest, mtime_ns) in rows.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def remove(directory: Path) -> None:
