@@ -7,7 +7,7 @@ then the best guess there is.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -36,19 +36,23 @@ class ShortGrams:
         """Forgets everything."""
         self._tokens: list[int] = [_GAP]
         self._places: dict[int, list[int]] = {}
-        self._texts: list[tuple[int, Origin | None]] = []  # where each begins and what it is from
+        self._begins: list[int] = []  # of the texts
+        self._origins: list[Origin | None] = []
 
     def add(self, tokens: Sequence[int], origin: Origin | None = None) -> None:
         """Adds a text."""
-        self._texts.append((len(self._tokens), origin))
+        self._origins.append(origin)
+        self._begins.append(len(self._tokens))
         self._enter([*tokens, _GAP])
         if len(self._tokens) > self._max_tokens:
             first = len(self._tokens) - self._max_tokens // 2
             first = self._tokens.index(_GAP, first) + 1
             kept = self._tokens[first:]
-            texts = [(at - first + 1, origin) for at, origin in self._texts if at >= first]
+            number = bisect_left(self._begins, first)
+            begins = [at - first + 1 for at in self._begins[number:]]
+            origins = self._origins[number:]
             self.clear()
-            self._texts = texts
+            self._begins, self._origins = begins, origins
             self._enter(kept)
 
     def query(
@@ -61,24 +65,35 @@ class ShortGrams:
 
         ``wanted``: which texts may be copied from, by their origin.
         """
-        grams = [(2, _key(*context[-2:]))] if len(context) > 1 else []
+        size, places = self.places(context, max_hits, wanted)
+        return [Match(size, "", None, at) for at in places]
+
+    def places(
+        self, context: Sequence[int], max_hits: int, wanted: Callable[[Origin], bool] | None = None
+    ) -> tuple[int, list[int]]:
+        """The same as (tokens that agree, indices of the last of them)."""
+        grams = [(2, _key(context[-2], context[-1]))] if len(context) > 1 else []
         grams += [(1, context[-1])] if context else []
         for size, key in grams:
-            places = self._places.get(key, [])
-            if wanted is not None:
-                places = [at for at in places if (origin := self._origin(at)) is None or wanted(origin)]
+            places = self._places.get(key)
+            if places and wanted is not None:
+                begins, origins = self._begins, self._origins
+                places = [
+                    at
+                    for at in places
+                    if (origin := origins[bisect_right(begins, at) - 1]) is None or wanted(origin)
+                ]
             if places:
-                return [Match(size, "", None, at) for at in places[: -max_hits - 1 : -1]]
-        return []
+                return size, places[: -max_hits - 1 : -1]
+        return 0, []
 
     def continuation(self, match: Match, count: int) -> list[int]:
         """At most ``count`` tokens that follow a match, within its text."""
-        found = self._tokens[match.at + 1 : match.at + 1 + count]
-        return found[: found.index(_GAP)] if _GAP in found else found
-
-    def _origin(self, at: int) -> Origin | None:
-        texts = self._texts
-        return texts[bisect_right(texts, at, key=lambda text: text[0]) - 1][1]
+        first = match.at + 1
+        begins = self._begins
+        text = bisect_right(begins, match.at)
+        end = (begins[text] if text < len(begins) else len(self._tokens)) - 1  # a gap follows each text
+        return self._tokens[first : min(first + count, end)]
 
     def _enter(self, tokens: Sequence[int]) -> None:
         places = self._places
@@ -130,12 +145,15 @@ class WithShortGrams:
         if found:
             return found
         short = self._short  # may be replaced between query and continuation: a match carries its own
-        return [match._replace(place=short) for match in short.query(context, max_hits, _is_current)]
+        size, places = short.places(context, max_hits, _is_current)
+        return [Match(size, "", short, at) for at in places]
 
     def continuation(self, match: Match, count: int) -> list[int]:
         """At most ``count`` tokens that follow a match."""
-        store = match.place if isinstance(match.place, ShortGrams) else self._index
-        return store.continuation(match, count)
+        place = match.place
+        if isinstance(place, ShortGrams):
+            return place.continuation(match, count)
+        return self._index.continuation(match, count)
 
 
 class FrozenWithShortGrams(WithShortGrams):

@@ -47,13 +47,14 @@ class IndexProposer:
     def propose(self, context: Context, limit: int) -> list[Continuation]:
         """The longest, then most recent places that end like the context."""
         index = self._index
+        own = self._own if context.fresh else None
         found: list[Continuation] = []
         for match in index.query(context.tokens, PLACES):
             tokens = index.continuation(match, REACH)
             if not tokens:
                 continue
-            if context.fresh and match.document == self._document and tokens[:_SELF] == self._own:
+            if own is not None and match.document == self._document and tokens[:_SELF] == own:
                 continue
-            kind = self._kind if match.length > 2 else self._short
-            found.append(Continuation(kind, match.length, tokens, 0, not found))
+            length = match.length
+            found.append(Continuation(self._kind if length > 2 else self._short, length, tokens, 0, not found))
         return found

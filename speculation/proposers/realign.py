@@ -91,20 +91,18 @@ FAMILY_OF = tuple(map(_family, KINDS))
 
 def _next_occurrences(context: list[int], tokens: list[int], at: int, family: str) -> list[Continuation]:
     """Places after the next few occurrences of the last committed token."""
+    window = tokens[at : min(at + WINDOW, len(tokens) - 1)]
+    if BREAK in window:
+        del window[window.index(BREAK) :]
     last = context[-1]
     found: list[Continuation] = []
-    for place in range(at, min(at + WINDOW, len(tokens) - 1)):
-        token = tokens[place]
-        if token == BREAK:
-            break
-        if token == last:
-            length = 1
-            while (
-                length < min(TAIL, len(context), place + 1) and tokens[place - length] == context[-1 - length]
-            ):
-                length += 1
-            kind = KIND[("later-" if found else "next-") + family]
-            found.append(Continuation(kind, length, tokens, place + 1, not found))
-            if len(found) == HITS:
-                break
+    place = -1
+    for _ in range(min(HITS, window.count(last))):
+        place = window.index(last, place + 1)
+        length = 1
+        most = min(TAIL, len(context), at + place + 1)
+        while length < most and tokens[at + place - length] == context[-1 - length]:
+            length += 1
+        kind = KIND[("later-" if found else "next-") + family]
+        found.append(Continuation(kind, length, tokens, at + place + 1, not found))
     return found
