@@ -7,6 +7,7 @@ directory. All of it may hold pieces of the user's code: directories are created
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import platformdirs
 APP_NAME = "spec-complete"
 CACHE_DIR_VARIABLE = "SPEC_COMPLETE_CACHE_DIR"
 STATE_DIR_VARIABLE = "SPEC_COMPLETE_STATE_DIR"
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_dir() -> Path:
@@ -51,16 +53,17 @@ def runtime_dir() -> Path:
     """Sockets and locks of running processes: the user's runtime directory, or a private one beside it.
 
     A socket's path may have about 100 characters only, so a long runtime directory is replaced by a short
-    one in the system's temporary directory.
+    one in the system's temporary directory. Raises OSError, which says what to do, where neither can be
+    trusted: whoever can put a socket of their own there would be told all that is typed.
     """
-    runtime = Path(platformdirs.user_runtime_dir(APP_NAME, appauthor=False))
     try:
+        runtime = Path(platformdirs.user_runtime_dir(APP_NAME, appauthor=False))
         if len(str(runtime)) > 80:
             raise OSError("too long for a socket's path")
-        return private_dir(runtime)
+        return _trusted(private_dir(runtime))
     except OSError:
         user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
-        return _owned(private_dir(Path(tempfile.gettempdir()) / f"{APP_NAME}-{user}"))
+        return _trusted(private_dir(Path(tempfile.gettempdir()) / f"{APP_NAME}-{user}"))
 
 
 def private_dir(path: Path) -> Path:
@@ -72,10 +75,26 @@ def private_dir(path: Path) -> Path:
     return path
 
 
-def _owned(path: Path) -> Path:
-    """`path`, unless another user made it first: in a shared directory they could then take our sockets."""
-    if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path} belongs to another user: remove it, or set XDG_RUNTIME_DIR")
+def _trusted(path: Path) -> Path:
+    """`path`, if nobody but its user (and root) can put files there, or another directory in its place."""
+    if not hasattr(os, "getuid"):
+        return path
+    found, parent = path.lstat(), path.parent.stat()
+    problem = ""
+    if not stat.S_ISDIR(found.st_mode):
+        problem = "is no directory of its own but a link" if path.is_symlink() else "is no directory"
+    elif found.st_uid != os.getuid():
+        problem = "belongs to another user"
+    elif found.st_mode & OTHERS_WRITE:
+        problem = "can be written by others"
+    elif parent.st_uid not in (0, os.getuid()):
+        problem = "lies in a directory of another user"
+    elif parent.st_mode & OTHERS_WRITE and not parent.st_mode & stat.S_ISVTX:
+        problem = "lies in a directory that others can change"
+    if problem:
+        raise PermissionError(
+            f"{path} {problem}: remove it, or set XDG_RUNTIME_DIR to a directory of your own"
+        )
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -43,3 +44,71 @@ def test_a_runtime_directory_too_long_for_a_socket_is_replaced(
     runtime = paths.runtime_dir()
     assert runtime.parent == tmp_path
     assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory that is used where there is no runtime directory; `tmp_path` stands for the shared one."""
+    monkeypatch.setattr("platformdirs.user_runtime_dir", lambda *_, **__: str(tmp_path / ("x" * 80)))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path / f"spec-complete-{os.getuid()}"
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+def test_a_runtime_directory_that_others_can_write_is_refused(runtime: Path, mode: int) -> None:
+    runtime.mkdir()
+    runtime.chmod(mode)
+    with pytest.raises(PermissionError, match="can be written by others: remove it, or set XDG_RUNTIME_DIR"):
+        paths.runtime_dir()
+
+
+def test_a_link_in_place_of_the_runtime_directory_is_refused(runtime: Path) -> None:
+    (runtime.parent / "mine").mkdir(mode=0o700)
+    runtime.symlink_to(runtime.parent / "mine")
+    with pytest.raises(PermissionError, match="link"):
+        paths.runtime_dir()
+
+
+def test_a_file_in_place_of_the_runtime_directory_is_refused(runtime: Path) -> None:
+    runtime.write_text("")
+    with pytest.raises(OSError):
+        paths.runtime_dir()
+
+
+def test_a_runtime_directory_of_another_user_is_refused(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = os.getuid()
+    theirs = runtime.with_name(f"spec-complete-{me + 1}")
+    theirs.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    with pytest.raises(PermissionError, match="another user"):
+        paths.runtime_dir()
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_refused"), [(0o777, True), (0o770, True), (0o1777, False), (0o755, False)]
+)
+def test_a_runtime_directory_that_others_can_replace_is_refused(
+    runtime: Path, mode: int, is_refused: bool
+) -> None:
+    runtime.mkdir(mode=0o700)
+    runtime.parent.chmod(mode)
+    if is_refused:
+        with pytest.raises(PermissionError, match="that others can change"):
+            paths.runtime_dir()
+    else:
+        assert paths.runtime_dir() == runtime
+
+
+def test_an_untrusted_directory_in_the_users_runtime_directory_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "run").mkdir(mode=0o700)
+    (tmp_path / "mine").mkdir(mode=0o700)
+    monkeypatch.setattr("platformdirs.user_runtime_dir", lambda *_, **__: str(tmp_path / "run/spec-complete"))
+    assert paths.runtime_dir() == tmp_path / "run/spec-complete"
+    (tmp_path / "run/spec-complete").rmdir()
+    (tmp_path / "run/spec-complete").symlink_to(tmp_path / "mine")
+    assert paths.runtime_dir().parent == tmp_path
