@@ -1,13 +1,13 @@
 """Finding the shared process that owns the model, or starting it.
 
 One process per user and choice of engine listens on a Unix socket in a private directory. Whoever connects
-says hello first: a process that runs other code than we do is retired (it serves the clients it has, and ends
-with them) and a new one is started. Imported by the thin front end: standard library only.
+says hello first, and which variables are set where it runs: a process that runs other code than we do is
+retired (it serves the clients it has, and ends with them) and a new one is started. Imported by the thin
+front end: standard library only.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import socket
@@ -21,11 +21,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from cache.paths import log_dir, runtime_dir
+from cache.paths import (
+    CACHE_DIR_VARIABLE,
+    STATE_DIR_VARIABLE,
+    cache_dir,
+    log_dir,
+    runtime_dir,
+    state_dir,
+)
 from lsp_server.framing import frame, read_message_from
-from lsp_server.settings import ENVIRONMENT_PREFIX, Settings
+from lsp_server.settings import (
+    ENVIRONMENT_PREFIX,
+    FILE_VARIABLE,
+    Settings,
+    own_variables,
+    process_variables,
+    settings_path,
+)
 
 HELLO, RETIRE = "specComplete/hello", "specComplete/retire"
+# read by what the engine is made of, when it is loaded
+LIBRARY_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 START_TIMEOUT_S = 20.0
 POLL_S = 0.02
 
@@ -50,21 +66,41 @@ class EngineChoice:
         return cls(settings.model, settings.device, settings.engine, settings.dtype)
 
     def socket_path(self) -> Path:
-        """Where its process listens."""
-        named = "\0".join(str(value) for value in (self.model, self.device, self.engine, self.dtype))
-        with (
-            warnings.catch_warnings()
-        ):  # a missing runtime directory is dealt with; stderr is the editor's log
-            warnings.simplefilter("ignore")
-            directory = runtime_dir()
-        return directory / f"{hashlib.sha256(named.encode()).hexdigest()[:12]}.sock"
+        """Where its process listens. Raises `DaemonError` where no private directory can be had."""
+        try:
+            with warnings.catch_warnings():  # of a missing one is dealt with; stderr is the editor's log
+                warnings.simplefilter("ignore")
+                directory = runtime_dir()
+            named = {**_surroundings(), **self.environment()}
+        except OSError as error:
+            raise DaemonError(f"no process can be shared: {error}") from error
+        told = "\0".join(f"{name}={value}" for name, value in sorted(named.items()))
+        return directory / f"{hashlib.sha256(told.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}.sock"
 
     def environment(self) -> dict[str, str]:
-        """The settings it is started with."""
+        """The variables it is started with; its working directory is not ours, so paths are absolute."""
         values = {"model": self.model, "device": self.device, "engine": self.engine, "dtype": self.dtype}
+        if self.model is not None and (os.sep in self.model or self.model.endswith(".gguf")):
+            values["model"] = str(Path(self.model).expanduser().absolute())
         return {
-            ENVIRONMENT_PREFIX + name.upper(): value for name, value in values.items() if value is not None
+            CACHE_DIR_VARIABLE: str(cache_dir()),
+            STATE_DIR_VARIABLE: str(state_dir()),
+            FILE_VARIABLE: str(settings_path().absolute()),
+            **{
+                ENVIRONMENT_PREFIX + name.upper(): value
+                for name, value in values.items()
+                if value is not None
+            },
         }
+
+
+def _surroundings() -> dict[str, str]:
+    """What else of our environment a process would live by: another needs another process.
+
+    The other variables of ours are settings of each client, which tells them in its hello.
+    """
+    names = (*process_variables(), *LIBRARY_VARIABLES)
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def code_version() -> str:
@@ -122,9 +158,8 @@ def _connect(path: Path, version: str) -> socket.socket | None:
 
 
 def _hello(connection: socket.socket, version: str) -> dict[str, Any]:
-    connection.sendall(
-        frame({"jsonrpc": "2.0", "id": "hello", "method": HELLO, "params": {"version": version}})
-    )
+    params = {"version": version, "environment": own_variables()}
+    connection.sendall(frame({"jsonrpc": "2.0", "id": "hello", "method": HELLO, "params": params}))
     with connection.makefile("rb", buffering=0) as unbuffered:  # takes no byte of what follows
         reply = read_message_from(cast(IO[bytes], unbuffered))
     if not isinstance(reply, dict) or not isinstance(reply.get("result"), dict):
@@ -154,6 +189,8 @@ def _log_path() -> Path:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
+    import fcntl  # not on every platform, but where there are sockets
+
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,9 @@
-"""The framing of the protocol's messages for blocking streams; standard library only."""
+"""The framing of the protocol's messages: headers and bodies as bytes; standard library only.
+
+A header block has the two fields of the protocol and nothing else. What else is said does not come from a
+client of ours: a web page can make a browser post to a local port, but not without the request line and the
+fields of HTTP, and so it is not listened to.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,33 @@ import json
 from typing import IO, Any
 
 LENGTH_DIGITS = 9  # no message has a gigabyte; who says so does not speak the protocol
+LONGEST_LINE = 1 << 12  # of a header
+FIELDS = frozenset({b"content-length", b"content-type"})
+
+
+class FramingError(ValueError):
+    """The stream does not carry messages; nothing after this can be understood."""
+
+
+class Header:
+    """The header block of one message, taken line by line."""
+
+    def __init__(self) -> None:
+        self.length: int | None = None  # of the body, in bytes; known once the block is complete
+
+    def take(self, line: bytes) -> bool:
+        """Takes a line; True where it ends the block. Raises `FramingError`."""
+        if not line.strip():
+            return self.length is not None
+        name, _, value = line.partition(b":")
+        name, value = name.strip().lower(), value.strip()
+        if name not in FIELDS or not line.endswith(b"\n"):
+            raise FramingError(f"no header of a message: {line[:80]!r}")
+        if name == b"content-length":
+            if not value.isdigit() or len(value) > LENGTH_DIGITS:
+                raise FramingError(f"no length: {line[:80]!r}")
+            self.length = int(value)
+        return False
 
 
 def frame(message: Any) -> bytes:
@@ -20,20 +52,14 @@ def frame_body(body: bytes) -> bytes:
 
 def read_body(stream: IO[bytes]) -> bytes | None:
     """The next message's bytes; None at the stream's end or where it carries no messages."""
-    length = None
-    while True:
-        line = stream.readline()
-        if not line:
-            return None
-        if not line.strip():
-            if length is None:
-                continue
-            break
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length":
-            if not value.strip().isdigit() or len(value.strip()) > LENGTH_DIGITS:
+    header = Header()
+    try:
+        while not header.take(line := stream.readline(LONGEST_LINE)):
+            if not line:
                 return None
-            length = int(value)
+    except FramingError:
+        return None
+    length = header.length
     pieces = []
     while length:
         piece = stream.read(length)
@@ -44,10 +70,17 @@ def read_body(stream: IO[bytes]) -> bytes | None:
     return b"".join(pieces)
 
 
-def read_message_from(stream: IO[bytes]) -> Any:
-    """The next message, decoded; None at the end, and for a body that is no JSON."""
-    body = read_body(stream)
+def decoded(body: bytes) -> Any:
+    """A body's message; ``...`` for one that is no JSON, or null."""
     try:
-        return None if body is None else json.loads(body)
+        message = json.loads(body)
     except (ValueError, RecursionError):
-        return None
+        return ...
+    return ... if message is None else message
+
+
+def read_message_from(stream: IO[bytes]) -> Any:
+    """The next message, decoded; None at the end, and for a body that is no message."""
+    body = read_body(stream)
+    message = None if body is None else decoded(body)
+    return None if message is ... else message

@@ -7,8 +7,8 @@ the last settings and folders, a mirror of the open documents. Standard library 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import queue
 import socket
 import sys
 import threading
@@ -17,14 +17,16 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from lsp_server.daemon import DaemonError, EngineChoice, join
-from lsp_server.framing import frame, frame_body, read_body
+from lsp_server.framing import decoded, frame, frame_body, read_body
 from lsp_server.memory import SessionMemory
+from lsp_server.parent import PARENT_CHECK_S, is_alive
 from lsp_server.settings import resolve
 
-PARENT_CHECK_S = 1.0
 INTERNAL_ERROR = -32603
+LAST_WORDS_S = 0.5  # for what the editor said before it went
 REPLAY = "specComplete-replay"
 FAILURES_BEFORE_REST = 5
+RETRY_S = 0.2
 REST_S = 10.0  # between attempts, once that many have failed
 
 
@@ -37,6 +39,7 @@ class FrontEnd:
         self._in = editor_in
         self._out = editor_out
         self._connect = connect
+        self._said: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None] = queue.SimpleQueue()
         self._memory = SessionMemory()
         self._choice = EngineChoice()
         self._lock = threading.Lock()  # of all below, and of what is sent to the process
@@ -44,25 +47,36 @@ class FrontEnd:
         self._connection: socket.socket | None = None
         self._pending: dict[Any, str] = {}  # requests without an answer: id -> method
         self._failures = 0
-        self._ending = False
+        self._has_begun = False
+        self._ending = threading.Event()
 
     def run(self) -> int:
-        """Relays until the editor is gone; returns the exit code."""
+        """Relays until the editor is gone; returns the exit code.
+
+        This thread only reads: whatever the process that owns the model does, or while it starts, the editor's
+        end is seen.
+        """
+        relaying = threading.Thread(target=self._relay_from_editor, name="from-editor", daemon=True)
+        relaying.start()
         while (body := read_body(self._in)) is not None:
-            try:
-                message = json.loads(body)
-            except (ValueError, RecursionError):
-                continue
+            message = decoded(body)
             if isinstance(message, dict):
-                self._from_editor(message, body)
+                self._said.put((message, body))
                 if message.get("method") == "exit":
                     break
-        with self._lock:
-            self._ending = True
+        self._said.put(None)
+        relaying.join(LAST_WORDS_S)
+        if self._lock.acquire(timeout=LAST_WORDS_S):
+            self._ending.set()
             if self._connection is not None:
                 with contextlib.suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)
+            self._lock.release()
         return 0 if self._memory.was_shut_down else 1
+
+    def _relay_from_editor(self) -> None:
+        while (said := self._said.get()) is not None:
+            self._from_editor(*said)
 
     def _from_editor(self, message: dict[str, Any], body: bytes) -> None:
         method, request_id = message.get("method"), message.get("id")
@@ -71,8 +85,9 @@ class FrontEnd:
             if method == "initialize":
                 self._choice = _engine_choice(message.get("params"))
                 self._watch_parent(message.get("params"))
-                if self._connection is None:
-                    self._begin()
+                if not self._has_begun:
+                    self._has_begun = True
+                    threading.Thread(target=self._reconnect, name="connect", daemon=True).start()
             if method is not None and isinstance(request_id, (int, str)):  # others are refused
                 self._pending[request_id] = method
             if self._connection is not None and self._send(frame_body(body)):
@@ -80,13 +95,6 @@ class FrontEnd:
             if method == "initialize":
                 return  # sent again when there is a process
             self._answer_pending()
-
-    def _begin(self) -> None:
-        """Connects for the first time; the editor's `initialize` waits for it."""
-        try:
-            self._take(self._connect(self._choice))
-        except (DaemonError, OSError):
-            threading.Thread(target=self._reconnect, daemon=True).start()
 
     def _take(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -108,7 +116,7 @@ class FrontEnd:
                     continue
                 self._write(frame_body(body))
         with self._lock:
-            if self._ending or self._connection is not connection:
+            if self._ending.is_set() or self._connection is not connection:
                 return
             self._connection = None
             self._answer_pending()
@@ -116,9 +124,9 @@ class FrontEnd:
 
     def _from_process(self, body: bytes) -> bool:
         """Whether the editor gets this message."""
-        message = json.loads(body)
-        if "method" in message:
-            return True
+        message = decoded(body)
+        if not isinstance(message, dict) or "method" in message:
+            return isinstance(message, dict)
         request_id = message.get("id")
         with self._lock:
             if request_id == REPLAY:
@@ -139,20 +147,23 @@ class FrontEnd:
                 self._write(frame({"jsonrpc": "2.0", "id": request_id, "result": None}))
 
     def _reconnect(self) -> None:
-        """A new process, told what the old one knew."""
-        while True:
+        """Connects to a process, the first or a new one, and tells it what was said until then.
+
+        Never on the thread that reads: while a process starts, the editor may go away.
+        """
+        while not self._ending.is_set():
             self._failures += 1
             if self._failures > FAILURES_BEFORE_REST:
-                time.sleep(REST_S)
+                self._ending.wait(REST_S)
             try:
                 connection = self._connect(self._choice)
             except (DaemonError, OSError) as error:
                 if self._failures == FAILURES_BEFORE_REST:
                     self._give_up(f"spec-complete: {error}")
-                time.sleep(0.2)
+                self._ending.wait(RETRY_S)
                 continue
             with self._lock:
-                if self._ending:
+                if self._ending.is_set():
                     connection.close()
                     return
                 self._take(connection)
@@ -186,7 +197,7 @@ class FrontEnd:
     def _watch_parent(params: Any) -> None:
         """Ends with the editor even where others hold our standard input open."""
         pid = params.get("processId") if isinstance(params, dict) else None
-        if isinstance(pid, int) and _alive(pid):
+        if isinstance(pid, int) and is_alive(pid):
             threading.Thread(target=_end_with, args=(pid,), daemon=True).start()
 
 
@@ -202,18 +213,6 @@ def _engine_choice(params: Any) -> EngineChoice:
 
 
 def _end_with(pid: int) -> None:
-    while _alive(pid):
+    while is_alive(pid):
         time.sleep(PARENT_CHECK_S)
     os._exit(0)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OverflowError:
-        return False
-    except OSError:
-        return True
-    return True

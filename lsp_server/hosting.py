@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lsp_server.daemon import code_version
+from lsp_server.parent import PARENT_CHECK_S, is_alive
 from lsp_server.server import CompletionServer
 from lsp_server.service import CompletionService
 from lsp_server.status import Status
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from lsp_server.sources import Sources
 
 SWITCH_INTERVAL_S = 0.0003  # the worker's Python code gives way to the event loop this often
-PARENT_CHECK_S = 1.0
 LOAD_DELAY_S = 0.2  # importing torch blocks the loop for moments: `initialize` goes first
 
 
@@ -159,22 +159,10 @@ def _remove_own(path: Path, identity: os.stat_result) -> None:
 
 
 async def _parent_gone(server: CompletionServer) -> None:
-    """Returns when the editor's process is gone; a standard input that others inherited does not tell."""
+    """Returns when the editor's process is gone."""
     while server.client_pid is None:
         await asyncio.sleep(PARENT_CHECK_S)
-    if not _alive(server.client_pid):  # another name space: nothing to watch
+    if not is_alive(server.client_pid):  # another name space: nothing to watch
         await asyncio.Event().wait()
-    while _alive(server.client_pid):
+    while is_alive(server.client_pid):
         await asyncio.sleep(PARENT_CHECK_S)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OverflowError:
-        return False
-    except OSError:
-        return True
-    return True

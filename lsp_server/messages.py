@@ -87,6 +87,14 @@ def content_changes(params: Any) -> list[Any]:
     return _get(params, "contentChanges", list)
 
 
+def environment(params: Any) -> dict[str, str] | None:
+    """The variables that are set where a client runs; None where it does not tell."""
+    told = params.get("environment") if isinstance(params, dict) else None
+    if not isinstance(told, dict):
+        return None
+    return {name: value for name, value in told.items() if isinstance(value, str)}
+
+
 def _selected(value: Any) -> SelectedCompletion:
     span = _get(value, "range", dict)
     start, end = position(_get(span, "start", dict)), position(_get(span, "end", dict))

@@ -51,8 +51,8 @@ def serve(arguments: argparse.Namespace) -> int:
     if arguments.socket is not None:
         end_process(host, run(host.on_socket(arguments.socket)))
     if arguments.tcp is not None:
-        name, _, port = arguments.tcp.rpartition(":")
-        end_process(host, run(host.on_tcp(name or "127.0.0.1", int(port), _announce)))
+        name, port = arguments.tcp
+        end_process(host, run(host.on_tcp(name, port, _announce)))
     end_process(host, run(host.on_standard_streams()))
     return 0
 

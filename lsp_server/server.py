@@ -79,6 +79,7 @@ class CompletionServer(LanguageServer):
         self.cells = NotebookCells(self.session)
         self._oneshots: set[asyncio.Future[Any]] = set()  # what scripts wait for
         self._sources: dict[str, object] = {}  # settings by source
+        self.environment: Mapping[str, str] = os.environ  # of the client, where it tells
         self._roots: list[str] = []
         self._indexing = False  # the sources know the roots
         self._no_reply: asyncio.TimerHandle | None = None
@@ -199,7 +200,7 @@ class CompletionServer(LanguageServer):
         )
 
     def _apply_settings(self) -> None:
-        settings, problems = resolve(*self._sources.items())
+        settings, problems = resolve(*self._sources.items(), environment=self.environment)
         self.recorder.facts.of_settings(settings)
         self.session.configure(settings)
         for problem in problems:
@@ -243,6 +244,8 @@ def _folders_changed(server: CompletionServer, request_id: Any, params: Any) -> 
 
 
 def _hello(server: CompletionServer, request_id: Any, params: Any) -> dict[str, Any]:
+    if (variables := messages.environment(params)) is not None:
+        server.environment = variables
     return {"version": server.code_version, "pid": os.getpid()}
 
 

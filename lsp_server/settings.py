@@ -20,9 +20,12 @@ FILE_VARIABLE = "SPEC_COMPLETE_SETTINGS"
 LIMITS = ("minimum", "exclusiveMinimum", "maximum")
 
 
-def _setting(default: Any, doc: str, **limits: Any) -> Any:
-    """A field with its documentation; ``minimum``, ``maximum`` and ``exclusiveMinimum`` bound numbers."""
-    return field(default=default, metadata={"doc": doc, **limits})
+def _setting(default: Any, doc: str, of_process: bool = False, **limits: Any) -> Any:
+    """A field with its documentation; ``minimum``, ``maximum`` and ``exclusiveMinimum`` bound numbers.
+
+    ``of_process``: the process that owns the model lives by it from its start, not each client by its own.
+    """
+    return field(default=default, metadata={"doc": doc, "of_process": of_process, **limits})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +38,12 @@ class Settings:
     enabled: bool = _setting(True, "Offer completions at all.")
     disabled_languages: tuple[str, ...] = _setting((), "Language ids that get no completions.")
     automatic: bool = _setting(True, "Answer automatic requests; off: only explicit ones.")
-    model: str | None = _setting(None, "Model name or path; unset: the default for this device.")
-    device: str = _setting("auto", "Where the model runs: auto, cpu, cuda or cuda:N.")
-    engine: str = _setting("auto", "Verifier engine: auto, eager, int8 or graphs.")
-    dtype: str = _setting("auto", "Number format of the weights: auto, float32 or bfloat16.")
+    model: str | None = _setting(
+        None, "Model name or path; unset: the default for this device.", of_process=True
+    )
+    device: str = _setting("auto", "Where the model runs: auto, cpu, cuda or cuda:N.", of_process=True)
+    engine: str = _setting("auto", "Verifier engine: auto, eager, int8 or graphs.", of_process=True)
+    dtype: str = _setting("auto", "Number format of the weights: auto, float32 or bfloat16.", of_process=True)
     speculation: bool = _setting(True, "Draft from the workspace; the text is the same without, only slower.")
     max_tokens: int = _setting(64, "Longest completion, in tokens.", minimum=1, maximum=1024)
     deadline_ms: int = _setting(
@@ -80,7 +85,9 @@ class Settings:
     )
     index: bool = _setting(True, "Index the workspace's files for drafts.")
     history: bool = _setting(True, "Remember accepted completions on disk for drafts.")
-    telemetry_log: bool = _setting(True, "Write one line per request to the latency log (no source text).")
+    telemetry_log: bool = _setting(
+        True, "Write one line per request to the latency log (no source text).", of_process=True
+    )
     speculation_off_share: float = _setting(
         0.0,
         "Share of completions made without drafts, so that the estimated saving can be checked.",
@@ -90,17 +97,24 @@ class Settings:
     prometheus_port: int = _setting(
         0,
         "Port of a Prometheus endpoint on 127.0.0.1; 0: none. Needs the extra 'telemetry'.",
+        of_process=True,
         minimum=0,
         maximum=65535,
     )
     otlp_endpoint: str = _setting(
-        "", "Send OpenTelemetry metrics to this collector on this machine, as http://localhost:4318."
+        "",
+        "Send OpenTelemetry metrics to this collector on this machine, as http://localhost:4318.",
+        of_process=True,
     )
     trace: Literal["off", "text"] = _setting(
         "off", '"text" also logs prompts\' documents and texts. For debugging.'
     )
     idle_exit_minutes: float = _setting(
-        30, "The shared process ends after this long without a client.", minimum=0.01, maximum=10_000
+        30,
+        "The shared process ends after this long without a client.",
+        of_process=True,
+        minimum=0.01,
+        maximum=10_000,
     )
 
     def active_sampling(self, candidate: int = 0) -> dict[str, Any] | None:
@@ -174,6 +188,20 @@ def from_file(base: Settings, path: Path | None = None) -> tuple[Settings, list[
     return merged(base, values, str(path))
 
 
+def own_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables of an environment that are meant for us."""
+    return {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT_PREFIX)}
+
+
+def process_variables() -> list[str]:
+    """The names of the variables that a process lives by from its start."""
+    return [
+        ENVIRONMENT_PREFIX + field_.name.upper()
+        for field_ in fields(Settings)
+        if field_.metadata["of_process"]
+    ]
+
+
 def settings_path() -> Path:
     """The user's settings file."""
     import platformdirs
@@ -184,13 +212,15 @@ def settings_path() -> Path:
     return Path(platformdirs.user_config_dir("spec-complete", appauthor=False)) / "settings.json"
 
 
-def resolve(*client_sources: tuple[str, object]) -> tuple[Settings, list[str]]:
+def resolve(
+    *client_sources: tuple[str, object], environment: Mapping[str, str] = os.environ
+) -> tuple[Settings, list[str]]:
     """The settings in force: file, then each (name, values) of the client, then the environment."""
     settings, problems = from_file(Settings())
     for source, values in client_sources:
         settings, more = merged(settings, values, source)
         problems += more
-    settings, more = from_environment(settings)
+    settings, more = from_environment(settings, environment)
     return settings, problems + more
 
 

@@ -8,7 +8,6 @@ event loop.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import queue
 import sys
@@ -16,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from lsp_server.framing import LENGTH_DIGITS
+from lsp_server.framing import FramingError, Header, decoded
 
 READ_SIZE = 1 << 16
 
@@ -29,44 +28,20 @@ class Writer(Protocol):
     def close(self) -> Any: ...
 
 
-class FramingError(ValueError):
-    """The stream does not carry messages; nothing after this can be understood."""
-
-
 async def read_message(reader: asyncio.StreamReader) -> Any:
     """The next message, decoded; None at the stream's end. Raises `FramingError`.
 
     A body that is no JSON, or null, is ``...``.
     """
-    length = None
-    while True:
-        line = await reader.readline()
+    header = Header()
+    while not header.take(line := await reader.readline()):
         if not line:
             return None
-        if not line.strip():
-            if length is None:
-                continue
-            break
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length":
-            if not value.strip().isdigit() or len(value.strip()) > LENGTH_DIGITS:
-                raise FramingError(f"bad header {line[:80]!r}")
-            length = int(value)
+    assert header.length is not None
     try:
-        body = await reader.readexactly(length)
+        return decoded(await reader.readexactly(header.length))
     except asyncio.IncompleteReadError:
         return None
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError):
-        return ...
-    return ... if message is None else message
-
-
-def frame(message: Any) -> bytes:
-    """A message as bytes."""
-    body = json.dumps(message, separators=(",", ":")).encode()
-    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 async def converse(reader: asyncio.StreamReader, receive: Callable[[Any], None]) -> None:

@@ -52,11 +52,12 @@ class Log:
 class Connection:
     """A server object, and what it sent."""
 
-    def __init__(self, configuration=False, **options):
+    def __init__(self, configuration=False, environment=None, **options):
         self.sources, self.log, self.sent, self.ended = Sources(), Log(), [], False
         self.service = CompletionService(ScriptedEngine(says("scripted()")))
         self.server = CompletionServer(self.service, self.log, sources=self.sources)
         self.server.protocol.set_writer(self)
+        self.says("specComplete/hello", {"version": "", "environment": environment}, id="hello")
         capabilities = {"workspace": {"configuration": True}} if configuration else {}
         self.says(
             "initialize",
@@ -278,3 +279,10 @@ async def test_an_id_that_is_none_is_refused(connect, request_id):
     client.opens()
     client.asks(request_id)
     assert client.sent[-1]["id"] is None and client.sent[-1]["error"]["code"] == -32600
+
+
+async def test_each_client_has_the_settings_of_its_own_environment(connect, monkeypatch):
+    monkeypatch.setenv("SPEC_COMPLETE_MAX_TOKENS", "9")  # of whoever started the process
+    told = [{"SPEC_COMPLETE_MAX_TOKENS": "7"}, {}, None, "x", {"SPEC_COMPLETE_MAX_TOKENS": 7}]
+    clients = [connect(environment=variables) for variables in told]
+    assert [client.server.session.settings.max_tokens for client in clients] == [7, 64, 9, 9, 64]
