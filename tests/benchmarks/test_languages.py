@@ -13,6 +13,7 @@ import pytest
 from benchmarks import packages
 from benchmarks.languages import language_tasks, languages
 from benchmarks.packages import DownloadError, Release, archive, pins, sources
+from benchmarks.replay import arguments, packages_of
 from benchmarks.replay_hunks import RELEASES
 
 OLD = "local a = 1\nlocal b = 2\n"
@@ -115,3 +116,14 @@ def test_a_client_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DownloadError, match="npm is not installed"):
         archive("npm", "pack", "1")
+
+
+def test_the_replay_takes_a_language_or_packages_of_any_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["replay", "--language", "lua"])
+    told = packages_of(arguments()).split(",")
+    assert [Release.parse(text) for text in told] == list(languages()["lua"].releases)
+    monkeypatch.setattr("sys.argv", ["replay", "--packages", "npm:a==1:2,b==3:4"])
+    assert packages_of(arguments()) == "npm:a==1:2,b==3:4"
+    monkeypatch.setattr("sys.argv", ["replay", "--packages", "npm:a==1:2", "--language", "lua"])
+    with pytest.raises(SystemExit):
+        arguments()
