@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lsp_server.brackets import only_closes, replaced_after
 from lsp_server.documents import Place
+from lsp_server.fences import without_fence
 from lsp_server.indentation import adapted, indent_of
 from speculation.families import families
 
@@ -48,6 +49,7 @@ class Around:
     markers: Sequence[str] = ()  # the model's special tokens
     automatic: bool = True
     complete: bool = True  # False: the text was cut by a limit or is still growing, its last line may go on
+    language: str = ""  # as the editor calls it
 
     def one_line(self) -> bool:
         """Whether the cursor is in the middle of a line's text: then only that line is completed."""
@@ -85,11 +87,17 @@ def clean(text: str, around: Around) -> Cleaned:
     return Cleaned(text, replaced_after(around.place.before, text, around.place.after), "", tuple(applied))
 
 
-def repeats_next_line(text: str, place: Place) -> bool:
-    """Whether a complete line of the text is the line that follows the cursor: generation may stop there."""
+def says_no_more(text: str, place: Place, language: str = "") -> bool:
+    """Whether generation may stop: all that follows is cut.
+
+    A complete line of the text is the line that follows the cursor, or ends a Markdown block in code.
+    """
     next_line = Around(place).next_line()
+    whole = text.rpartition("\n")[0]
     lines = (place.before + text).split("\n")[:-1]
-    return bool(next_line) and any(line.rstrip() == next_line for line in lines)
+    if next_line and any(line.rstrip() == next_line for line in lines):
+        return True
+    return without_fence(whole, place, language) != whole
 
 
 def deadline_cut(text: str) -> str:
@@ -125,6 +133,10 @@ def _special_tokens(text: str, around: Around) -> str:
                 text = text[:-length]
                 break
     return text
+
+
+def _fence(text: str, around: Around) -> str:
+    return without_fence(text, around.place, around.language, around.complete)
 
 
 def _doubled_space(text: str, around: Around) -> str:
@@ -211,6 +223,7 @@ Rule = Callable[[str, Around], str]
 RULES: tuple[tuple[str, Rule], ...] = (
     ("line_ends", _line_ends),
     ("special_token", _special_tokens),
+    ("fence", _fence),
     ("doubled_space", _doubled_space),
     ("one_line", _one_line),
     ("repeats_suffix", _repeats_suffix),

@@ -30,6 +30,7 @@ class Plan:
     build: Callable[[], CompletionRequest]
     parent: Answer | None = None  # what a prefetch takes as accepted
     speculation: bool = True  # whether it may draft
+    language: str = ""
 
 
 class Flight:
@@ -61,7 +62,7 @@ class Flight:
         key = (len(self.raw), self.done)
         if self._cleaned is None or self._cleaned[0] != key:
             complete = self.finish_reason in WHOLE
-            around = Around(self.base, self.plan.markers, self.plan.automatic, complete)
+            around = Around(self.base, self.plan.markers, self.plan.automatic, complete, self.plan.language)
             self._cleaned = (key, clean(self.raw, around))
         return self._cleaned[1]
 

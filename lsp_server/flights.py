@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 
 from lsp_server.builder import RequestBuilder
-from lsp_server.cleanup import SPECIAL_TOKENS, deadline_cut, repeats_next_line
+from lsp_server.cleanup import SPECIAL_TOKENS, deadline_cut, says_no_more
 from lsp_server.debounce import Debounce
 from lsp_server.documents import Place
 from lsp_server.flight import Flight, Plan
@@ -138,6 +138,7 @@ class Flights:
             base=place,
             purpose="asked" if prefetch is None else "prefetch",
             markers=SPECIAL_TOKENS,
+            language=ticket.language,
             automatic=ticket.automatic or prefetch is not None,
             build=lambda: builder.build(place, candidate, speculation),
             speculation=speculation,
@@ -146,7 +147,7 @@ class Flights:
         return Flight(
             plan,
             lambda flight: self._progress_or_drop(ticket.uri, ticket.state, flight),
-            lambda text: repeats_next_line(text, place),
+            lambda text: says_no_more(text, place, ticket.language),
         )
 
     def _progress_or_drop(self, uri: str, state: DocumentState, flight: Flight) -> None:

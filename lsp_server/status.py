@@ -26,6 +26,7 @@ REASONS = {
     "failed": "The model failed.",
     "blank": "The model had nothing to add.",
     "special_token": "Nothing but special tokens.",
+    "fence": "Nothing but the end of a Markdown block.",
     "doubled_space": "Nothing but a space that is there already.",
     "one_line": "Nothing for this line.",
     "repeats_suffix": "It only repeats what follows.",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lsp_server.cleanup import RULES, SPECIAL_TOKENS, Around, clean, deadline_cut, repeats_next_line
+from lsp_server.cleanup import RULES, SPECIAL_TOKENS, Around, clean, deadline_cut, says_no_more
 from lsp_server.documents import Place
 from lsp_server.items import Offer, item
 from lsp_server.status import REASONS
@@ -43,6 +43,7 @@ def test_golden_case(path):
         SPECIAL_TOKENS,
         options.get("automatic", "yes") == "yes",
         options.get("complete", "yes") == "yes",
+        options.get("language", ""),
     )
     cleaned = clean(bodies["model"], around)
     assert cleaned.reason == options.get("reason", "")
@@ -134,6 +135,21 @@ def test_a_deadline_answer_is_a_prefix(text):
 
 def test_generation_stops_where_the_next_line_is_repeated():
     place = place_of("    |\n    return x")
-    assert repeats_next_line("a\n    return x\n", place)
-    assert not repeats_next_line("a\n    return x", place)  # the line may go on
-    assert not repeats_next_line("a\n    return xs\n", place)
+    assert says_no_more("a\n    return x\n", place)
+    assert not says_no_more("a\n    return x", place)  # the line may go on
+    assert not says_no_more("a\n    return xs\n", place)
+
+
+def test_generation_stops_where_code_ends_as_in_a_chat():
+    place = place_of("x = |\n")
+    assert says_no_more("1\n```\n", place)
+    assert not says_no_more("1\n```", place)  # the line may go on
+    assert not says_no_more("1\n```\n", place, "markdown")
+
+
+@pytest.mark.parametrize("fence", ["```", "````", "~~~", "```python", "  ```"])
+def test_no_part_of_a_fence_shows_while_the_text_grows(fence):
+    text = f"a1\nb2\n{fence}\nThat is how it is done."
+    for size in range(1, len(text) + 1):
+        cleaned = clean(text[:size], Around(place_of("|"), SPECIAL_TOKENS, complete=False))
+        assert "a1\nb2\n".startswith(cleaned.text)
