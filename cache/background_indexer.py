@@ -8,6 +8,7 @@ then maps what it made.
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from cache import index_failures
 from cache.boundaries import Encode
 from cache.frozen_index import FrozenIndex
 from cache.index_builder import IndexBuilder, IndexBusyError
@@ -23,6 +25,11 @@ from cache.workspace import Workspace
 
 SETTLE_S = 5.0  # changed files are collected this long: saving and branch switches come in bursts
 BUSY_RETRY_S = 30.0
+RETRY_S = 10.0  # after a failure; twice as long after each further one
+MAX_RETRY_S = 3600.0
+
+logger = logging.getLogger(__name__)
+
 LoadEncode = Callable[[], Encode]  # picklable: it is called in the child
 
 
@@ -30,7 +37,12 @@ class BackgroundIndexer:
     """Builds at start and after changes; ``stop`` ends it within a second."""
 
     def __init__(
-        self, index: FrozenIndex, workspace: Workspace, load_encode: LoadEncode, settle_s: float = SETTLE_S
+        self,
+        index: FrozenIndex,
+        workspace: Workspace,
+        load_encode: LoadEncode,
+        settle_s: float = SETTLE_S,
+        retry_s: float = RETRY_S,
     ) -> None:
         self.error = ""  # why the last build failed, "" when it did not
         self.built = threading.Event()  # set after the first build, successful or not
@@ -38,6 +50,7 @@ class BackgroundIndexer:
         self._workspace = workspace
         self._load_encode = load_encode
         self._settle_s = settle_s
+        self._retry_s = retry_s
         self._changed: set[str] | None = None  # None: look at everything
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -64,28 +77,46 @@ class BackgroundIndexer:
             self._thread.join()
 
     def _run(self) -> None:
-        self._index.refresh()
+        failures = 0
         while True:
             self._wake.wait()
-            if self._stopping.is_set():
-                return
-            if self.built.is_set() and self._stopping.wait(self._settle_s):
+            if self._stopping.wait(self._settle_s if self.built.is_set() else 0.0):
                 return
             self._wake.clear()
             with self._lock:
                 paths, self._changed = self._changed, set()
-            outcome = self._build(paths)
+            outcome: int | None = None
+            try:
+                if not self.built.is_set():
+                    self._index.refresh()
+                outcome = self._build(paths)
+                self._index.refresh()
+                problem = "" if outcome in (0, BUSY) else f"the process ended with exit code {outcome}"
+            except Exception as error:  # whatever it was: this thread must not die of it
+                problem = f"{type(error).__name__}: {error}"
             if self._stopping.is_set():
                 return
-            self.error = "" if outcome == 0 else f"building the index of {self._workspace.root} failed"
-            if outcome == BUSY:
+            self._report(problem)
+            self.built.set()
+            failures = failures + 1 if problem else 0
+            if problem or outcome == BUSY:
                 with self._lock:
                     self._changed = None
                 self._wake.set()
-                if self._stopping.wait(BUSY_RETRY_S):
+                if self._stopping.wait(self._pause_s(failures) if problem else BUSY_RETRY_S):
                     return
-            self._index.refresh()
-            self.built.set()
+
+    def _pause_s(self, failures: int) -> float:
+        return min(MAX_RETRY_S, self._retry_s * 2.0 ** min(failures - 1, 30))
+
+    def _report(self, problem: str) -> None:
+        """Makes a failure known, once; what the child wrote down itself says more than its exit code."""
+        before = self.error
+        self.error = f"building the index of {self._workspace.root} failed: {problem}" if problem else ""
+        if self.error and self.error != before:
+            logger.warning("%s", self.error)
+        if problem and not index_failures.is_noted(self._index.directory):
+            index_failures.note(self._index.directory, str(self._workspace.root), problem)
 
     def _build(self, paths: Collection[str] | None) -> int | None:
         child = multiprocessing.get_context("spawn").Process(
@@ -114,11 +145,13 @@ def _build(
     with contextlib.suppress(AttributeError, OSError):
         os.nice(19)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    builder = IndexBuilder(directory, workspace, load_encode())
     try:
-        builder.run(paths)
+        IndexBuilder(directory, workspace, load_encode()).run(paths)
     except IndexBusyError:
         sys.exit(BUSY)
+    except Exception as error:
+        index_failures.note(directory, str(workspace.root), f"{type(error).__name__}: {error}")
+        raise
 
 
 def _end_with_parent() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 PRIVATE = 0o600
@@ -47,6 +48,22 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def wait_for(path: Path, patience_s: float) -> Iterator[None]:
+    """Holds the same lock, and waits for it; BlockingIOError when another still holds it after that time."""
+    end = time.monotonic() + patience_s
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(exclusive(path))
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(0.05)
+        yield
 
 
 def sync(path: Path) -> None:

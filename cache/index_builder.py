@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cache import index_failures
 from cache import segment as segments
 from cache.boundaries import Encode
 from cache.durable import exclusive, replace_synced
@@ -106,6 +107,7 @@ class IndexBuilder:
             raise IndexBusyError(
                 f"the index of {self._workspace.root} is being built by another process"
             ) from error
+        index_failures.forget(self._directory)
         self._count(stats)
         stats.seconds = time.perf_counter() - begun
         if paths is None:
@@ -309,6 +311,16 @@ def remove(directory: Path) -> None:
             shutil.rmtree(directory, ignore_errors=True)
     except BlockingIOError as error:
         raise IndexBusyError("the index is being built; try again when that is done") from error
+
+
+def unreadable(base: Path) -> list[Path]:
+    """Index directories below ``base`` that no workspace can use: without a manifest, or with a damaged one."""
+    directories = [path for path in base.glob("[0-9a-f]*") if path.is_dir()]
+    return sorted(path for path in directories if not _is_root(Manifest.read(path).root))
+
+
+def _is_root(root: object) -> bool:
+    return isinstance(root, str) and root != ""
 
 
 def _live_tokens(segment: Segment) -> int:

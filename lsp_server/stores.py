@@ -16,10 +16,11 @@ from pathlib import Path
 from cache.background_indexer import BackgroundIndexer
 from cache.boundaries import Encode
 from cache.frozen_index import FrozenIndex, directory_for
-from cache.history import History, ReplacedText
+from cache.history import History
 from cache.hot_index import HotIndex
 from cache.ngrams import Match
 from cache.paths import history_dir, index_dir
+from cache.replaced_text import ReplacedText
 from cache.short_grams import FrozenWithShortGrams
 from cache.workspace import Workspace
 from lsp_server.documents import Edit
@@ -28,7 +29,7 @@ from speculation.draft import Draft, DraftRequest, Round
 from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
 from speculation.evidence import Evidence
 from speculation.policy import GainPolicy
-from speculation.tokenizer import Tokenizer
+from speculation.tokenizer import Tokenizer, load_encode
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +186,7 @@ class RootedStores:
             logger.warning("no index of %s: %s", root.path, error)
             return
         root.frozen = FrozenIndex(directory)
-        root.indexer = BackgroundIndexer(root.frozen, workspace, partial(_load_encode, self._tokenizer_file))
+        root.indexer = BackgroundIndexer(root.frozen, workspace, partial(load_encode, self._tokenizer_file))
         root.indexer.start()
 
     def _override(self) -> None:
@@ -229,7 +230,3 @@ class _OpenDocuments:
 
 def _ends_line(tokenizer: Tokenizer, token: int) -> bool:
     return b"\n" in tokenizer.bytes_of(token)
-
-
-def _load_encode(tokenizer_file: Path) -> Encode:
-    return Tokenizer.from_file(tokenizer_file).encode

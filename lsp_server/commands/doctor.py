@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     report = Report()
     _versions(report)
     _paths(report)
+    _indexes(report)
     usable = _model(report, arguments)
     if arguments.json:
         print(json.dumps({**report.sections, "problems": report.problems}, indent=2, default=str))
@@ -103,6 +105,16 @@ def _paths(report: Report) -> None:
             f"only {free / 1e9:.1f} GB of disk are free",
             "free some space, or set SPEC_COMPLETE_CACHE_DIR to a larger disk",
         )
+
+
+def _indexes(report: Report) -> None:
+    """Workspaces whose index could not be brought up to date."""
+    from cache.index_failures import failed_builds
+    from cache.paths import index_dir
+
+    for root, what in failed_builds(index_dir()).items():
+        action = shlex.quote(root) if Path(root).is_dir() else f"--clear {shlex.quote(root)}"
+        report.problem(f"building the index of {root} failed: {what}", f"spec-complete index {action}")
 
 
 def _model(report: Report, arguments: argparse.Namespace) -> bool:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import shlex
 import sys
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -11,15 +15,16 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from cache import models
+from cache import history, models
 from cache.frozen_index import directory_for, indexes_of
-from cache.history import file_for
-from cache.index_builder import BuildStats, IndexBuilder, read_stats, remove
+from cache.index_builder import BuildStats, IndexBuilder, IndexBusyError, read_stats, remove, unreadable
+from cache.index_failures import failed_builds
 from cache.paths import history_dir, index_dir
 from cache.workspace import REASONS, Workspace
 from lsp_server.settings import resolve
 from speculation.tokenizer import Tokenizer
 
+PATIENCE_S = 3.0  # with who is building an index that is to be cleared
 STAGES = {"scan": "looking for files", "read": "indexing", "merge": "merging"}
 
 
@@ -43,10 +48,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Builds, shows or clears; returns the exit code."""
     root = Path(arguments.directory)
-    if not root.is_dir():
-        raise NotAWorkspaceError(f"{root} is not a directory")
     if arguments.clear:
         return _clear(root)
+    if not root.is_dir():
+        raise NotAWorkspaceError(f"{root} is not a directory")
     if arguments.stats:
         return _stats(root)
     return _build(root, arguments.model)
@@ -85,21 +90,56 @@ def _stats(root: Path) -> int:
     found = [directory for directory in indexes_of(index_dir(), root) if read_stats(directory)]
     for directory in found:
         _show(root, read_stats(directory) or BuildStats())
+    for where, what in failed_builds(index_dir()).items():
+        if where == os.path.realpath(root):
+            print(f"the last build failed: {what}")
     if not found:
         print(f"{root} has no index: run spec-complete index {root}")
     return 0
 
 
 def _clear(root: Path) -> int:
-    """Removes the indexes of every tokenizer, and the history."""
-    indexes = indexes_of(index_dir(), root)
-    for directory in indexes:
-        remove(directory)
-    history = file_for(history_dir(), str(root))
-    had_history = history.exists()
-    history.unlink(missing_ok=True)
-    print(f"{root}: removed {len(indexes)} indexes{' and the history' if had_history else ''}")
+    """Removes the history and the indexes of every tokenizer; the workspace itself may be gone.
+
+    What cannot be read belongs to nobody and goes, too. The history comes first: it cannot be made again.
+    """
+    try:
+        found = indexes_of(index_dir(), root)
+        had_history = history.remove(history_dir(), str(root))
+    except FileNotFoundError:  # "." in a directory that was deleted
+        raise NotAWorkspaceError(f"{root} is not a directory") from None
+    except BlockingIOError:
+        raise IndexBusyError("the history is being written; run the command again") from None
+    if not root.is_dir() and not found and not had_history:
+        raise NotAWorkspaceError(f"{root} is not a directory")
+    for directory in unreadable(index_dir()):
+        with contextlib.suppress(IndexBusyError):
+            remove(directory)
+    busy = [directory for directory in found if not _removed(directory)]
+    done = ["the history"] * had_history
+    if len(found) > len(busy):
+        done.insert(0, f"{len(found) - len(busy)} index{'es' * (len(found) - len(busy) > 1)}")
+    if done or not busy:
+        print(f"{root}: removed {' and '.join(done) or 'nothing, there was nothing'}")
+    if busy:
+        raise IndexBusyError(
+            f"the index of {root} is being built by another process; when that is done, run: "
+            f"spec-complete index --clear {shlex.quote(str(root))}"
+        )
     return 0
+
+
+def _removed(directory: Path) -> bool:
+    """Builds are short, mostly: one in progress is waited for a little."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            remove(directory)
+            return True
+        except IndexBusyError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.2)
 
 
 def _show(root: Path, stats: BuildStats) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from cache.background_indexer import BackgroundIndexer
 from cache.frozen_index import FrozenIndex
+from cache.index_failures import failed_builds
 from cache.workspace import Workspace
 
 
@@ -54,7 +55,8 @@ class Running:
         self.root = base / "root"
         self.root.mkdir(exist_ok=True)
         self.index = FrozenIndex(base / "index")
-        self.indexer = BackgroundIndexer(self.index, Workspace(self.root), load, settle_s=0.1)
+        workspace = Workspace(self.root)
+        self.indexer = BackgroundIndexer(self.index, workspace, load, settle_s=0.1, retry_s=0.1)
 
     def found(self, text: str) -> list[str]:
         context = encode(text)
@@ -87,6 +89,7 @@ def test_stopping_ends_the_child_at_once(tmp_path: Path) -> None:
 
 def test_a_killed_or_failing_child_is_reported_and_the_next_change_builds(tmp_path: Path) -> None:
     running = Running(tmp_path, load_slow)
+    running.indexer._retry_s = 2.0
     running.indexer.start()
     try:
         assert until(lambda: multiprocessing.active_children())
@@ -102,6 +105,61 @@ def test_a_killed_or_failing_child_is_reported_and_the_next_change_builds(tmp_pa
         assert running.indexer.error == ""
     finally:
         running.indexer.stop()
+
+
+def test_a_child_that_cannot_be_started_is_tried_again_and_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(tmp_path)
+    (running.root / "a.py").write_text("alpha = 1")
+    build, tries = running.indexer._build, 0
+
+    def refused(paths: object) -> int | None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise OSError("no more processes")
+        return build(None)
+
+    monkeypatch.setattr(running.indexer, "_build", refused)
+    running.indexer.start()
+    try:
+        assert until(lambda: tries == 2)
+        assert "no more processes" in running.indexer.error
+        assert any("no more processes" in what for what in failed_builds(tmp_path).values())
+        assert until(lambda: running.found("alpha = ") == ["a.py"])
+        assert until(lambda: running.indexer.error == "" and not failed_builds(tmp_path))
+    finally:
+        running.indexer.stop()
+    assert [record.levelname for record in caplog.records if "no more processes" in record.message] == [
+        "WARNING"
+    ]
+
+
+def test_the_pause_before_another_try_grows_and_stopping_does_not_wait_for_it(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    running.indexer._retry_s = 5.0
+    pauses = [running.indexer._pause_s(failures) for failures in range(1, 20)]
+    assert pauses[:3] == [5.0, 10.0, 20.0]
+    assert pauses == sorted(pauses) and max(pauses) <= 3600
+    running.indexer._load_encode = load_broken
+    running.indexer.start()
+    assert until(running.indexer.built.is_set)
+    begun = time.monotonic()
+    running.indexer.stop()
+    assert time.monotonic() - begun < 3
+
+
+def test_why_a_build_failed_is_kept_for_whoever_asks(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    running = Running(tmp_path, load_broken)
+    running.indexer.start()
+    try:
+        assert until(running.indexer.built.is_set)
+    finally:
+        running.indexer.stop()
+    assert failed_builds(tmp_path) == {str(running.root): "RuntimeError: no tokenizer"}
 
 
 def test_a_tokenizer_that_cannot_be_loaded_is_reported(

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from cache.history import History, ReplacedText
+from cache.durable import exclusive
+from cache.history import History, remove
 
 
 def encode(text: str) -> list[int]:
@@ -115,6 +118,90 @@ def test_clear_forgets_on_disk_and_in_memory(history: History) -> None:
     assert following(history, "gamma = ") == ["delta"]
 
 
+def test_what_another_process_cleared_is_forgotten_at_once(history: History, tmp_path: Path) -> None:
+    history.record("completion", "a.py", "alpha = beta")
+    history.refresh()
+    assert following(history, "alpha = ") == ["beta"]
+    assert remove(tmp_path, "/root")
+    assert not list(tmp_path.iterdir()) and not remove(tmp_path, "/root")
+    history.refresh()
+    assert following(history, "alpha = ") == following(history, "a") == []
+    history.record("completion", "a.py", "gamma = delta")
+    assert following(history, "gamma = ") == ["delta"]
+    assert [record.text for record in history.records()] == ["gamma = delta"]
+
+
+def test_what_was_cleared_stays_forgotten_when_another_process_wrote_since(
+    history: History, tmp_path: Path
+) -> None:
+    history.record("completion", "a.py", "alpha = beta")
+    remove(tmp_path, "/root")
+    History(tmp_path, "/root", encode).record("completion", "a.py", "gamma = delta")
+    history.refresh()
+    assert "beta" not in following(history, "alpha = ")
+    history.record("completion", "a.py", "third = text")
+    assert "beta" not in following(history, "alpha = ")
+    assert following(history, "gamma = ")[0] == "delta"
+    assert following(history, "third = ")[0] == "text"
+
+
+def test_clearing_is_noticed_by_writing_too(history: History, tmp_path: Path) -> None:
+    history.record("completion", "a.py", "alpha = beta")
+    remove(tmp_path, "/root")
+    history.record("completion", "a.py", "gamma = delta")
+    assert "beta" not in following(history, "alpha = ")
+    assert following(history, "gamma = ") == ["delta"]
+
+
+def test_shortening_loses_nothing_from_memory_and_leaves_no_leftovers(tmp_path: Path) -> None:
+    history = History(tmp_path, "/root", encode, max_bytes=4000)
+    Path(f"{history.path}.999.tmp").write_text("of a process that was killed")
+    for number in range(100):
+        history.record("completion", "a.py", f"text number {number}")
+        history.refresh()
+    assert following(history, "text number 9")[0] == "9"
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_looking_whether_it_was_cleared_costs_little(history: History) -> None:
+    history.record("completion", "a.py", "alpha = beta")
+    begun = time.thread_time()
+    for _ in range(200):
+        history.refresh()
+    assert (time.thread_time() - begun) / 200 < 0.0002
+
+
+def test_clearing_waits_for_who_is_shortening_it(history: History, tmp_path: Path) -> None:
+    history.record("completion", "a.py", "alpha = beta")
+    lock = history.path.with_suffix(".lock")
+    removed = []
+    with exclusive(lock):
+        clearing = threading.Thread(target=lambda: removed.append(remove(tmp_path, "/root")))
+        clearing.start()
+        time.sleep(0.2)
+        assert history.path.exists()
+    clearing.join()
+    assert removed == [True] and not list(tmp_path.iterdir())
+
+
+def test_edits_of_this_session_are_found_by_their_last_tokens_until_the_next(
+    history: History, tmp_path: Path
+) -> None:
+    """The open document has the rest; in two sources it would count twice."""
+    history.record("edit", "a.py", "gamma = delta")
+    assert [hit.length for hit in history.query(encode("gamma = "))] == [2]
+    again = History(tmp_path, "/root", encode)
+    again.load()
+    assert [hit.length for hit in again.query(encode("gamma = "))] == [8]
+
+
+def test_an_edit_that_says_what_was_just_accepted_is_not_recorded_twice(history: History) -> None:
+    history.record("completion", "a.py", "alpha = beta")
+    history.record("edit", "a.py", "  alpha = beta\n")
+    history.record("edit", "a.py", "if alpha = beta:")
+    assert [record.text for record in history.records()] == ["alpha = beta", "if alpha = beta:"]
+
+
 def test_a_disk_error_leaves_the_session_its_memory(history: History) -> None:
     history.path.mkdir()
     history.record("completion", "a.py", "alpha = beta")
@@ -142,36 +229,3 @@ def test_two_sessions_append_to_one_file(tmp_path: Path) -> None:
     for _ in range(4):
         os.wait()
     assert len(History(tmp_path, "/root", encode).records()) == 200
-
-
-def text_of(passages: list[list[int]]) -> list[str]:
-    return [bytes(tokens).decode() for tokens in passages]
-
-
-def test_characters_deleted_one_after_another_make_one_passage() -> None:
-    replaced = ReplacedText(encode)
-    for at, character in reversed(list(enumerate("word"))):
-        replaced.add("d", 10 + at, character)
-    assert text_of(replaced.passages("d")) == ["word"]
-    for character in "next":
-        replaced.add("d", 50, character)
-    assert text_of(replaced.passages("d")) == ["word", "next"]
-
-
-def test_the_documents_own_latest_passage_comes_last() -> None:
-    replaced = ReplacedText(encode)
-    replaced.add("d", 0, "mine, old")
-    replaced.add("d", 90, "mine, new")
-    replaced.add("e", 0, "other")
-    assert text_of(replaced.passages("d")) == ["other", "mine, old", "mine, new"]
-    assert text_of(replaced.passages("d", count=1)) == ["mine, new"]
-
-
-def test_replaced_text_is_bounded_and_cleared() -> None:
-    replaced = ReplacedText(encode, max_passages=5)
-    for number in range(20):
-        replaced.add("d", number * 100, f"text {number}")
-    assert text_of(replaced.passages("d", count=99)) == [f"text {n}" for n in range(15, 20)]
-    replaced.add("d", 0, "")
-    replaced.clear()
-    assert replaced.passages("d") == []

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cache import index_failures
+from cache.durable import exclusive
 from cache.frozen_index import Manifest
 from cache.history import History
+from lsp_server.commands import doctor
 from tests.conftest import tokenizer_definition
 
 
@@ -91,6 +95,83 @@ def test_a_second_build_reads_only_what_changed(tmp_path: Path, workspace: Path,
     assert row(run(tmp_path, workspace, "--model", model).stdout, "read now") == "2 files"
     (workspace / "c.py").write_text("gamma = 1\n")
     assert row(run(tmp_path, workspace, "--model", model).stdout, "read now") == "1 files"
+
+
+@pytest.fixture
+def kept(tmp_path: Path, workspace: Path, model: Path) -> tuple[Path, History]:
+    """An index directory and a history with all that crashes may leave beside it."""
+    assert run(tmp_path, workspace, "--model", model).returncode == 0
+    (index,) = (tmp_path / "cache" / "index").iterdir()
+    history = History(tmp_path / "state" / "history", str(workspace), lambda text: list(text.encode()))
+    history.path.parent.mkdir(parents=True)
+    for root in (str(workspace), "/another"):
+        kept = History(history.path.parent, root, lambda text: list(text.encode()))
+        kept.record("completion", "a.py", "alpha")
+        for leftover in (kept.path.with_suffix(".lock"), Path(f"{kept.path}.1234.tmp")):
+            leftover.write_text("alpha")
+    return index, history
+
+
+def clears_all(tmp_path: Path, workspace: Path, history: History) -> None:
+    """What another workspace has stays."""
+    cleared = run(tmp_path, workspace, "--clear")
+    assert cleared.returncode == 0, cleared.stderr
+    assert "removed" in cleared.stdout and "history" in cleared.stdout
+    assert not list((tmp_path / "cache" / "index").iterdir())
+    left = {path.name for path in history.path.parent.iterdir()}
+    assert len(left) == 3 and not any(name.startswith(history.path.stem) for name in left)
+
+
+def test_the_index_and_history_of_a_deleted_workspace_are_cleared(
+    tmp_path: Path, workspace: Path, kept: tuple[Path, History]
+) -> None:
+    shutil.rmtree(workspace)
+    clears_all(tmp_path, workspace, kept[1])
+    again = run(tmp_path, workspace, "--clear")
+    assert again.returncode == 2 and "is not a directory" in again.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"root": 5, "segments": {}, "outdated": {}}', None])
+def test_an_index_with_a_damaged_manifest_is_cleared(
+    tmp_path: Path, workspace: Path, kept: tuple[Path, History], content: bytes | None
+) -> None:
+    (kept[0] / "manifest.json").unlink()
+    if content is not None:
+        (kept[0] / "manifest.json").write_bytes(content)
+    clears_all(tmp_path, workspace, kept[1])
+
+
+def test_while_the_index_is_being_built_the_history_is_cleared_and_that_is_said(
+    tmp_path: Path, workspace: Path, kept: tuple[Path, History]
+) -> None:
+    index, history = kept
+    with exclusive(index / "lock"):
+        cleared = run(tmp_path, workspace, "--clear")
+    assert cleared.returncode == 2
+    assert not history.path.exists() and index.exists()
+    assert cleared.stdout.strip() == f"{workspace}: removed the history"
+    assert "is being built" in cleared.stderr and "Traceback" not in cleared.stderr
+    assert f"spec-complete index --clear '{workspace}'" in cleared.stderr
+    assert run(tmp_path, workspace, "--clear").returncode == 0
+    assert not index.exists()
+
+
+def test_a_failed_build_is_shown_until_one_succeeds(
+    tmp_path: Path, workspace: Path, model: Path, kept: tuple[Path, History], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_failures.note(kept[0], str(workspace), "OSError: no space left")
+    assert "OSError: no space left" in run(tmp_path, workspace, "--stats").stdout
+    monkeypatch.setenv("SPEC_COMPLETE_CACHE_DIR", str(tmp_path / "cache"))
+    report = doctor.Report()
+    doctor._indexes(report)
+    assert report.problems == [
+        {
+            "problem": f"building the index of {workspace} failed: OSError: no space left",
+            "remedy": f"spec-complete index '{workspace}'",
+        }
+    ]
+    run(tmp_path, workspace, "--model", model)
+    assert "the last build failed" not in run(tmp_path, workspace, "--stats").stdout
 
 
 def test_what_is_no_directory_is_a_clear_error(tmp_path: Path, workspace: Path) -> None:
