@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,11 @@ class Tokenizer:
                 found.append(ids[place])
                 place += 1
         return found
+
+
+def load_encode(tokenizer_file: Path) -> Callable[[str], list[int]]:
+    """The ``encode`` of a tokenizer's file: a process that only indexes starts with this and without torch."""
+    return Tokenizer.from_file(tokenizer_file).encode
 
 
 def _without_markers(added_tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,5 +1,8 @@
 """The stores as the editors feed them: what may be copied from where."""
 
+import pickle
+import subprocess
+import sys
 import time
 
 import pytest
@@ -12,6 +15,7 @@ from lsp_server.stores import RootedDrafter, RootedStores
 from speculation.costs import CostTable
 from speculation.draft import DraftRequest
 from speculation.policy import GainPolicy
+from tests.conftest import tokenizer_definition
 
 TEXT = "def helper(first, second):\n    return first_thing(second) + other_thing(first)\n"
 
@@ -266,3 +270,17 @@ def test_events_before_the_engine_is_there_are_kept_and_without_one_dropped(plac
     for _ in range(5):
         sources.open(None, "a.py", "", ("x",))
     assert sources._events.qsize() <= 2
+
+
+def test_the_process_that_indexes_starts_without_torch(tokenizer, places):
+    (places / "tokenizer.json").write_text(tokenizer_definition(), encoding="utf-8")
+    stores = RootedStores(tokenizer, places / "tokenizer.json")
+    stores.add_root(str(places / "one"), [], Settings(index=True))
+    indexer = stores.root(str(places / "one")).indexer
+    stores.stop()
+    code = (
+        "import pickle, sys, cache.background_indexer\n"
+        f"encode = pickle.loads({pickle.dumps(indexer._load_encode)!r})()\n"
+        "assert encode('x = 1') and 'torch' not in sys.modules, 'torch was loaded'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
