@@ -97,23 +97,33 @@ class WorkspaceDrafter:
     def _judge(self, committed: Sequence[int]) -> None:
         """Holds what was planned, drafted or not, against what came."""
         branches = self._branches
-        options = [node for node in self._plan if node.parent is None]
+        options = self._first_nodes()
         followed: Node | None = None
+        left = len(committed)
         for token in committed:
             if branches:
                 self.evidence.observe(branches, token)
-            node = next((node for node in options if node.token == token), None)
-            if node is None:
+            for node in options:
+                if node.token == token:
+                    break
+            else:
                 break
             followed = node
             options = self._children(node)
-            branches = self.evidence.branches(node.members, node.segment)
+            left -= 1
+            if left:
+                branches = self.evidence.branches(node.members, node.segment)
         else:
             if followed is not None and self._realign is not None:
                 self._realign.follow(followed.lead, followed.segment, failed=False)
             return
         if options and self._realign is not None:
             self._realign.follow(options[0].lead, options[0].segment - 1, failed=True)
+
+    def _first_nodes(self) -> list[Node]:
+        if self.policy.width > 1:
+            return [node for node in self._plan if node.parent is None]
+        return self._plan[:1]
 
     def _children(self, node: Node) -> list[Node]:
         if self.policy.width > 1:

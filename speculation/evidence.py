@@ -11,10 +11,10 @@ when it is right again, because branches that were not drafted are judged by wha
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
+from math import exp
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -110,9 +110,7 @@ class Evidence:
         """The possible tokens at ``depth`` of a draft that all ``places`` agree on so far, likeliest first."""
         if len(places) == 1:
             return self._only_branch(places, depth)
-        found: dict[int, dict[int, list[Any]]] = {}
-        members: dict[int, list[Continuation]] = {}
-        votes: dict[int, float] = {}
+        found: dict[int, tuple[list[Continuation], dict[int, list[Any]]]] = {}
         for place in places:
             kind, length, tokens, start, newest = place
             start += depth
@@ -123,47 +121,45 @@ class Evidence:
                 continue
             length += depth
             vote = _VOTE[length] if length < _LONGEST else _VOTE[-1]
-            if kind in votes:
-                votes[kind] += vote
-            else:
-                votes[kind] = vote
-            if token not in found:
-                found[token] = {kind: [length, 1, newest, vote, 0]}
-                members[token] = [place]
+            entry = found.get(token)
+            if entry is None:
+                found[token] = [place], {kind: [length, 1, newest, vote, 0]}
                 continue
-            members[token].append(place)
-            tallies = found[token]
-            if kind not in tallies:
+            members, tallies = entry
+            members.append(place)
+            tally = tallies.get(kind)
+            if tally is None:
                 tallies[kind] = [length, 1, newest, vote, 0]
                 continue
-            tally = tallies[kind]
             if length > tally[0]:
                 tally[0] = length
             tally[1] += 1
             tally[3] += vote
             if newest:
                 tally[2] = True
-        return self._scored(found, members, votes, depth > 0) if found else []
+        return self._scored(found, depth > 0) if found else []
 
     def _scored(
-        self,
-        found: dict[int, dict[int, list[Any]]],
-        members: dict[int, list[Continuation]],
-        votes: dict[int, float],
-        deep: bool,
+        self, found: dict[int, tuple[list[Continuation], dict[int, list[Any]]]], deep: bool
     ) -> list[Branch]:
         weights = self.weights
         choices = len(found)
+        votes: dict[int, float] = {}
+        if choices > 1:
+            for _, tallies in found.values():
+                for kind, tally in tallies.items():
+                    votes[kind] = votes.get(kind, 0.0) + tally[3]
         start = weights[_CHOICES_AT + (choices if choices < CHOICES else CHOICES) - 1]
         total = 1.0  # "none of them"
         scored = []
-        for token, tallies in found.items():
+        for token, (members, tallies) in found.items():
             score = start
-            share = 0.0
+            share = 1.0
             for kind, tally in tallies.items():
                 length, count, newest, vote, _ = tally
                 base = kind * _CELLS
-                share = vote / votes[kind]
+                if choices > 1:
+                    share = vote / votes[kind]
                 bucket = (_BUCKET[length] if length < _LONGEST else _BUCKET[-1]) + int(share * 4.999)
                 tally[4] = bucket
                 score += (
@@ -175,14 +171,14 @@ class Evidence:
                     score += weights[base + _NEWEST_AT]
                 if deep:
                     score += weights[base + _DEEP_AT]
-            odds = math.exp(score if score < 30 else 30)
+            odds = exp(score if score < 30 else 30)
             total += odds
-            scored.append((odds, token, share, tallies))
+            scored.append((odds, token, members, share, tallies))
         if choices > 1:
             scored.sort(key=_odds, reverse=True)
         return [
-            Branch(odds / total, token, members[token], share, tallies, choices, deep)
-            for odds, token, share, tallies in scored
+            Branch(odds / total, token, members, share, tallies, choices, deep)
+            for odds, token, members, share, tallies in scored
         ]
 
     def _only_branch(self, places: Sequence[Continuation], depth: int) -> list[Branch]:
@@ -204,61 +200,87 @@ class Evidence:
             score += weights[base + _NEWEST_AT]
         if depth:
             score += weights[base + _DEEP_AT]
-        probability = 1 / (1 + math.exp(-score)) if score > -30 else 0.0
+        probability = 1 / (1 + exp(-score)) if score > -30 else 0.0
         tallies = {kind: [length, 1, newest, 1.0, bucket]}
         return [Branch(probability, tokens[start], places, 1.0, tallies, 1, depth > 0)]
 
     def agreed(self, places: Sequence[Continuation], depth: int) -> Iterator[tuple[int, float]]:
         """Tokens from ``depth`` (> 0) on and their probabilities, as long as all ``places`` agree on them."""
-        tallies: dict[int, list[Any]] = {}
-        for kind, length, _, _, newest in places:
-            tally = tallies.get(kind)
-            if tally is None:
-                tallies[kind] = [length, 1, newest]
-            else:
-                tally[0] = max(tally[0], length)
-                tally[1] += 1
-                tally[2] = tally[2] or newest
+        run = _common_start(
+            [tokens[start + depth : start + depth + RUN] for _, _, tokens, start, _ in places]
+        )
+        if not run:
+            return
         weights = self.weights
         known = weights[_CHOICES_AT]
         rows = []
-        for kind, (length, count, newest) in tallies.items():
+        for kind, (length, count, newest) in _tallied(places).items():
             base = kind * _CELLS
-            known += weights[base + _COUNT_AT + COUNT_BUCKET[min(count, 5)]]
+            known += weights[base + _COUNT_AT + (COUNT_BUCKET[count] if count < 5 else 3)]
             known += weights[base + _BIAS_AT] + weights[base + _DEEP_AT]
             if newest:
                 known += weights[base + _NEWEST_AT]
             rows.append((base + SHARES - 1, length))
-        for token in _common_start([p.tokens[p.start + depth : p.start + depth + RUN] for p in places]):
+        for token in run:
             if token < 0:
                 return
             score = known
             for row, length in rows:
-                score += weights[row + _BUCKET[min(length + depth, _LONGEST - 1)]]
-            yield token, 1 / (1 + math.exp(-score)) if score > -30 else 0.0
+                length += depth
+                score += weights[row + (_BUCKET[length] if length < _LONGEST else _BUCKET[-1])]
+            yield token, 1 / (1 + exp(-score)) if score > -30 else 0.0
             depth += 1
 
     def observe(self, branches: Sequence[Branch], token: int) -> None:
         """``token`` is what came where these branches were possible."""
         if not self._learn:
             return
-        weights = self.weights
-        for branch in branches:
-            error = (branch.token == token) - branch.probability
+        weights, fitted = self.weights, self._fitted
+        for probability, suggested, _, _, tallies, _, deep in branches:
+            error = (suggested == token) - probability
             if -LEAST_ERROR < error < LEAST_ERROR:
                 continue
             step = RATE * error
-            for cell in branch.cells():
-                if cell >= _CHOICES_AT:
-                    continue  # says nothing of a source
-                if cell % _CELLS == _BIAS_AT:
-                    drift = (weights[cell] - self._fitted[cell]) * BIAS_DECAY + BIAS_RATE * error
-                    weights[cell] = self._fitted[cell] + min(max(drift, -STEEPEST), HIGHEST)
-                else:
-                    weights[cell] += step
+            for kind, (
+                _,
+                count,
+                newest,
+                _,
+                bucket,
+            ) in tallies.items():  # all of `cells` that tell of a source
+                base = kind * _CELLS
+                weights[base + bucket] += step
+                weights[base + _COUNT_AT + (COUNT_BUCKET[count] if count < 5 else 3)] += step
+                if newest:
+                    weights[base + _NEWEST_AT] += step
+                if deep:
+                    weights[base + _DEEP_AT] += step
+                bias = base + _BIAS_AT
+                drift = (weights[bias] - fitted[bias]) * BIAS_DECAY + BIAS_RATE * error
+                if drift > HIGHEST:
+                    drift = HIGHEST
+                elif drift < -STEEPEST:
+                    drift = -STEEPEST
+                weights[bias] = fitted[bias] + drift
 
 
 _odds = itemgetter(0)
+
+
+def _tallied(places: Sequence[Continuation]) -> dict[int, list[Any]]:
+    """Of each kind the longest match, the number of places and whether one is the newest."""
+    tallies: dict[int, list[Any]] = {}
+    for kind, length, _, _, newest in places:
+        tally = tallies.get(kind)
+        if tally is None:
+            tallies[kind] = [length, 1, newest]
+            continue
+        if length > tally[0]:
+            tally[0] = length
+        tally[1] += 1
+        if newest:
+            tally[2] = True
+    return tallies
 
 
 def _common_start(sequences: list[list[int]]) -> list[int]:

@@ -59,11 +59,6 @@ class Node:
         members = self.members
         return members[0] if len(members) == 1 else max(members, key=_length)
 
-    def origin(self) -> Origin:
-        """The evidence, as telemetry wants it."""
-        lead = self.lead
-        return _origin(SOURCE_OF[lead.kind], lead.length + self.segment - 1, round(self.share, 2))
-
 
 _length = itemgetter(1)
 _origin = lru_cache(maxsize=4096)(Origin)
@@ -85,16 +80,17 @@ class Growth(Protocol):
 def grow_chain(branches: list[Branch], growth: Growth, *, most: int, least_reach: float = 0.0) -> list[Node]:
     """The likeliest chain: at most ``most`` nodes, as long as they are reached with ``least_reach``."""
     chain: list[Node] = []
-    reach, segment, parent = 1.0, 0, None
-    while branches and len(chain) < most:
-        _, token, members, share = branches[0][:4]
+    reach, segment, depth, parent = 1.0, 0, 0, None
+    forbidden = growth.forbidden
+    while branches and depth < most:
+        likeliest, first, members, share, *_ = branches[0]
         segment += 1
-        steps = chain_of(((token, branches[0].probability),), growth.agreed(members, segment))
-        for token, probability in steps:
+        for token, probability in chain_of(((first, likeliest),), growth.agreed(members, segment)):
             reach *= probability
-            if reach < least_reach or growth.forbidden(token) or len(chain) == most:
+            if reach < least_reach or depth == most or forbidden(token):
                 return chain
-            parent = Node(token, reach, parent, len(chain) + 1, segment, members, share, len(chain))
+            depth += 1
+            parent = Node(token, reach, parent, depth, segment, members, share, depth - 1)
             chain.append(parent)
             segment += 1
         if parent is None:
@@ -144,16 +140,30 @@ def as_draft(nodes: Sequence[Node]) -> Draft:
     if not nodes:
         return Draft()
     count = len(nodes)
+    if nodes[-1].depth == count:  # all others are above the last one
+        origins = _origins(nodes)
+        return Draft([node.token for node in nodes], origins[0], None, origins)
     chain = best_chain(nodes)
-    if len(chain) == count:
-        origins = [node.origin() for node in chain]
-        return Draft([node.token for node in chain], origins[0], None, origins)
     on_chain = {node.index for node in chain}
     ordered = chain + [node for node in nodes if node.index not in on_chain]
     place = {node.index: number for number, node in enumerate(ordered)}
-    origins = [node.origin() for node in ordered]
+    origins = _origins(ordered)
     parents = [place[node.parent.index] if node.parent else -1 for node in ordered]
     return Draft([node.token for node in ordered], origins[0], parents, origins)
+
+
+def _origins(nodes: Sequence[Node]) -> list[Origin]:
+    """The evidence behind each node, as telemetry wants it; most nodes go on where the one before came from."""
+    origins = []
+    members: Sequence[Continuation] | None = None
+    share, before, source, rounded = 0.0, 0, "", 0.0
+    for node in nodes:
+        if node.members is not members or node.share != share:
+            members, share = node.members, node.share
+            lead = node.lead
+            source, before, rounded = SOURCE_OF[lead.kind], lead.length - 1, round(share, 2)
+        origins.append(_origin(source, before + node.segment, rounded))
+    return origins
 
 
 def best_chain(nodes: Sequence[Node]) -> list[Node]:

@@ -56,5 +56,7 @@ class IndexProposer:
             if own is not None and match.document == self._document and tokens[:_SELF] == own:
                 continue
             length = match.length
-            found.append(Continuation(self._kind if length > 2 else self._short, length, tokens, 0, not found))
+            found.append(
+                Continuation(self._kind if length > 2 else self._short, length, tokens, 0, not found)
+            )
         return found

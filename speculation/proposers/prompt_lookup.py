@@ -41,18 +41,22 @@ class SearchableText:
 
         Places where two tokens agree; only where there are none, places where one does.
         """
-        tokens, text = self.tokens, self._text
+        tokens = self.tokens
+        find = self._text.rfind
+        last = len(tokens) - 1  # a place must have a token after it
         found: list[tuple[int, int]] = []
-        size = min(2, len(context))
-        while size and not found:
-            gram = "".join(map(chr, context[-size:]))
-            before = context[-size - 1 :: -1][: TAIL - size]
-            stop = len(text) - 1  # a place must have a token after it
+        gram = chr(context[-1]) if context else ""
+        for size in (2, 1) if len(context) > 1 else (1,) if context else ():
+            stop = last
+            wanted = chr(context[-2]) + gram if size == 2 else gram
+            before: Sequence[int] | None = None
             for _ in range(PLACES):
-                at = text.rfind(gram, 0, stop)
+                at = find(wanted, 0, stop)
                 if at < 0:
                     break
                 if tokens[at + size] != BREAK:
+                    if before is None:
+                        before = context[-size - 1 : -TAIL - 1 : -1]
                     length, back = size, at - 1
                     for token in before:
                         if tokens[back] != token:  # the BREAK at the front ends every match
@@ -61,7 +65,8 @@ class SearchableText:
                         back -= 1
                     found.append((length, at + size))
                 stop = at + size - 1
-            size -= 1
+            if found:
+                break
         return found
 
 
@@ -92,8 +97,8 @@ class PromptLookupProposer:
         best = max(places)
         tokens, below = self._text.tokens, self._below
         return [
-            Continuation(_BELOW if place[1] in below else _ABOVE, place[0], tokens, place[1], place is best)
-            for place in places
+            Continuation(_BELOW if at in below else _ABOVE, length, tokens, at, at == best[1])
+            for length, at in places
         ]
 
 
