@@ -82,6 +82,8 @@ class Llama:
         model = llama_cpp.llama_model_load_from_file(
             settings["gguf"].encode(), llama_cpp.llama_model_default_params()
         )
+        if not model:
+            raise SystemExit(f"llama.cpp cannot read {settings['gguf']}: give the file with --gguf")
         self._vocabulary = llama_cpp.llama_model_get_vocab(model)
         parameters = llama_cpp.llama_context_default_params()
         parameters.n_ctx, parameters.n_batch, parameters.n_ubatch = CONTEXT, 512, 512
