@@ -23,14 +23,14 @@ TRANSFORMERS = ("plain", "lookup")
 # tasks of each peer; the slow one gets fewer, and ratios to it are over those
 COMPLETIONS: dict[str, dict[str, Part]] = {
     "edits": {
-        "ours": Part((*OURS, "full-product"), 40),
-        "llama": Part(LLAMA, 40),
+        "ours": Part((*OURS, "full-product"), 34),
+        "llama": Part(LLAMA, 34),
         "transformers": Part(TRANSFORMERS, 10),
     },
     "fresh": {"ours": Part(OURS, 24), "llama": Part(LLAMA, 24), "transformers": Part(TRANSFORMERS, 4)},
     "noise": {"ours": Part(("off", "full"), 32)},
     "rewrite": {"ours": Part(OURS, 12), "llama": Part(LLAMA, 12), "transformers": Part(TRANSFORMERS, 3)},
-    "languages": {"ours": Part((*OURS, "full-product"), 24), "llama": Part(LLAMA, 8)},
+    "languages": {"ours": Part((*OURS, "full-product"), 12), "llama": Part(LLAMA, 8)},
 }
 TYPING_CHANGES = 6
 WORKLOADS = (*COMPLETIONS, "typing", "truth")

@@ -62,7 +62,8 @@ class Workloads:
     """Makes workloads for one tokenizer and family of markers."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Markers, releases: Sequence[Release]) -> None:
-        self._tokenizer, self._markers, self._releases = tokenizer, markers, releases
+        self.tokenizer, self.markers = tokenizer, markers
+        self._releases = releases
         self._makers: dict[str, Callable[[], Workload]] = {
             "edits": self.edits,
             "languages": self.languages,
@@ -94,17 +95,17 @@ class Workloads:
     def of_hunk(self, hunk: Hunk, workspace: str, language: str = "python") -> PeerTask:
         """A hunk as a task: 64 tokens, whatever they are."""
         return self._task(
-            task_of(hunk, workspace, self._tokenizer.encode), (hunk.before, hunk.after), language
+            task_of(hunk, workspace, self.tokenizer.encode), (hunk.before, hunk.after), language
         )
 
     def fresh(self) -> Workload:
         """HumanEval problems, nothing around them."""
-        tasks = sample(fresh(self._tokenizer.encode).tasks)
-        return Workload([self._task(task, (self._tokenizer.decode(task.prefix),)) for task in tasks])
+        tasks = sample(fresh(self.tokenizer.encode).tasks)
+        return Workload([self._task(task, (self.tokenizer.decode(task.prefix),)) for task in tasks])
 
     def languages(self) -> Workload:
         """Hunks of other languages' packages, the languages in turns."""
-        decode, encode = self._tokenizer.decode, self._tokenizer.encode
+        decode, encode = self.tokenizer.decode, self.tokenizer.encode
         by_language, workspaces = [], {}
         for language in languages():
             found = language_tasks(language, encode, NARROW)
@@ -118,7 +119,7 @@ class Workloads:
     def noise(self) -> Workload:
         """The replay's text without order, after shorter prompts; the kinds in turns."""
         tasks = []
-        for task in _in_turns(noise(self._tokenizer.vocab_size).tasks):
+        for task in _in_turns(noise(self.tokenizer.vocab_size).tasks):
             prefix = task.prefix[-NOISE_PROMPT:]
             tasks.append(
                 PeerTask(
@@ -143,7 +144,7 @@ class Workloads:
         """The function, what is to change, and room for the function as it should become."""
         change = f"{block.old} renamed to {block.new}"
         prefix = f"# {path}\n# before:\n{block.before}\n\n# after, with {change}:\n"
-        encode = self._tokenizer.encode
+        encode = self.tokenizer.encode
         name = f"{workspace}/{path}:{block.line}"
         task = Task(name, workspace, encode(prefix), (), (), encode(block.after))
         return self._task(task, (prefix,), count=len(task.target))
@@ -153,10 +154,10 @@ class Workloads:
     ) -> PeerTask:
         return PeerTask(
             name=task.name,
-            prompt=prompt_ids(task, self._markers),
+            prompt=prompt_ids(task, self.markers),
             max_tokens=count,
             texts=texts,
-            written=self._tokenizer.decode(task.target[:count]),
+            written=self.tokenizer.decode(task.target[:count]),
             workspace=task.workspace,
             prefix=task.prefix,
             suffix=task.suffix,
