@@ -19,7 +19,9 @@ from typing import Any
 from filelock import FileLock
 
 from cache.catalogue import ModelNotAvailable
+from cache.durable import sync_directory
 from cache.progress import working
+from cache.sealed import sample
 
 FORMAT_VERSION = 1
 META_FILE = "meta.json"
@@ -36,7 +38,8 @@ def converted_dir(root: Path, source_sha256: str, dtype: str) -> Path:
 
 
 def is_converted(directory: Path) -> bool:
-    """Whether `directory` holds a whole conversion of this format: every file there with its size."""
+    """Whether `directory` holds a whole conversion of this format: every file there, with its size and, in
+    samples, its content (`require_whole` reads all of it)."""
     meta = read_meta(directory)
     if meta is None or meta.get("format") != FORMAT_VERSION:
         return False
@@ -44,7 +47,27 @@ def is_converted(directory: Path) -> bool:
         path = directory / name
         if not path.is_file() or path.stat().st_size != record["bytes"]:
             return False
+        if sample(path) != record.get("sample"):
+            return False
     return True
+
+
+def require_whole(directory: Path) -> None:
+    """Raises ModelNotAvailable where `directory` is a conversion and a file there is not what was written.
+
+    Reads all of it. Such a conversion is forgotten, so that the model is converted again when it is next asked for.
+    """
+    meta = read_meta(directory)
+    for name, record in (meta or {"files": {}})["files"].items():
+        path = directory / name
+        if not path.is_file() or file_sha256(path) != record["sha256"]:
+            forget_conversion(directory)
+            raise ModelNotAvailable(f"{path} is damaged. Run the same command again to convert it again")
+
+
+def forget_conversion(directory: Path) -> None:
+    """The conversion in `directory` no longer counts as one."""
+    (directory / META_FILE).unlink(missing_ok=True)
 
 
 def read_meta(directory: Path) -> dict[str, Any] | None:
@@ -95,6 +118,7 @@ def convert_gguf(gguf: Path, source_sha256: str, root: Path) -> Path:
                 _write(gguf, partial, source_sha256, dtype)
             shutil.rmtree(target, ignore_errors=True)
             partial.rename(target)
+            sync_directory(target.parent)
         except (OSError, ValueError, KeyError, NotImplementedError, RuntimeError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise ModelNotAvailable(f"{gguf} could not be converted: {_reason(error)}") from error
@@ -145,7 +169,7 @@ def _write(gguf: Path, directory: Path, source_sha256: str, dtype: str) -> None:
     config["architectures"] = [type(model).__name__]
     (directory / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
     files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path), "sample": sample(path)}
         for path in sorted(directory.iterdir())
         if path.is_file()
     }
@@ -162,6 +186,7 @@ def _write(gguf: Path, directory: Path, source_sha256: str, dtype: str) -> None:
         path.chmod(0o600)
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
+    sync_directory(directory)
 
 
 def _unshared(state: dict[str, Any]) -> dict[str, Any]:

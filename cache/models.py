@@ -9,16 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cache.catalogue import Entry, ModelNotAvailable, catalogue, default_model, find_entry
-from cache.convert import convert_gguf, converted_dir, file_sha256, gguf_parameters, is_converted, read_meta
+from cache.convert import (
+    convert_gguf,
+    converted_dir,
+    file_sha256,
+    forget_conversion,
+    gguf_parameters,
+    is_converted,
+    read_meta,
+)
 from cache.convert import stored_dtype as stored_dtype
 from cache.paths import models_dir
 from cache.progress import working
 from cache.pull import damaged_files, pull, read_source, source_dir
+from cache.sealed import is_sealed_and_whole, sample
 
 __all__ = [
     "ModelFiles",
@@ -88,13 +98,13 @@ def pull_model(name: str, origin: str | None = None) -> ModelFiles:
     root = models_dir()
     source = read_source(root, entry)
     if source is not None and _damaged_conversion(root, entry, source):
-        _forget_conversion(root, entry, source)
+        forget_conversion(_conversion(root, entry, source))
     pull(entry, root, origin)
     return resolve(name)
 
 
 def is_ready(name: str) -> bool:
-    """Whether a known model is pulled and converted; sizes are looked at, hashes are not (see `verify`)."""
+    """Whether a known model is pulled and converted; looks at sizes and samples, not at all (see `verify`)."""
     entry, root = find_entry(name), models_dir()
     source = read_source(root, entry)
     if source is None:
@@ -103,7 +113,8 @@ def is_ready(name: str) -> bool:
 
 
 def verify(name: str) -> list[tuple[Path, bool]]:
-    """Every file of a known model with whether its hash is right, the source's and the converted ones."""
+    """Every file of a known model with whether its hash is right: the source's, the converted ones, and the
+    weights that engines made of them."""
     entry, root = find_entry(name), models_dir()
     source = read_source(root, entry)
     if source is None:
@@ -120,7 +131,15 @@ def verify(name: str) -> list[tuple[Path, bool]]:
     for directory, files in checks:
         damaged = damaged_files(directory, files)
         result += [(directory / file, file not in damaged) for file in files]
+    if all(intact for _, intact in result):
+        key = resolve(name).hash[:24]
+        result += [(path, is_sealed_and_whole(path)) for path in sorted(made_weights(root).glob(f"{key}-*"))]
     return result
+
+
+def made_weights(root: Path) -> Path:
+    """Where engines keep weights in their own form, sealed; the names begin with 24 digits of `ModelFiles.hash`."""
+    return root / "int8"
 
 
 def _resolve_entry(entry: Entry) -> ModelFiles:
@@ -128,14 +147,19 @@ def _resolve_entry(entry: Entry) -> ModelFiles:
     source = read_source(root, entry)
     if source is None:
         raise ModelNotAvailable(_not_pulled(entry))
+    directory = source_dir(root, entry)
     if entry.format != "gguf":
-        return _resolve_directory(source_dir(root, entry), entry.name)
+        for file, record in source["files"].items():
+            if record.get("sample", "") not in ("", sample(directory / file)):
+                raise ModelNotAvailable(
+                    f"{directory / file} is damaged: run spec-complete model pull {entry.name}"
+                )
+        return _resolve_directory(directory, entry.name)
     conversion = _conversion(root, entry, source)
     if not is_converted(conversion):
-        raise ModelNotAvailable(
-            f"the converted form of {entry.name} is missing or damaged: "
-            f"run spec-complete model pull {entry.name}"
-        )
+        [(name, file)] = source["files"].items()
+        print(f"The converted form of {entry.name} is missing or damaged: it is made again", file=sys.stderr)
+        convert_gguf(directory / name, file["sha256"], root)
     return _resolve_directory(conversion, entry.name)
 
 
@@ -175,7 +199,7 @@ def _resolve_directory(directory: Path, name: str | None = None) -> ModelFiles:
     return ModelFiles(
         name=name or directory.name,
         directory=directory,
-        hash=_directory_hash(files["config.json"], files["tokenizer.json"], weights),
+        hash=_directory_hash(files["config.json"], files["tokenizer.json"], weights, name is None),
         config=files["config.json"],
         tokenizer=files["tokenizer.json"],
         weights=weights,
@@ -183,8 +207,11 @@ def _resolve_directory(directory: Path, name: str | None = None) -> ModelFiles:
     )
 
 
-def _directory_hash(config: Path, tokenizer: Path, weights: tuple[Path, ...]) -> str:
-    """A hash over small files' bytes and the weights' headers, sizes and times: all of them takes seconds."""
+def _directory_hash(config: Path, tokenizer: Path, weights: tuple[Path, ...], foreign: bool) -> str:
+    """A hash over small files' bytes and the weights' headers, sizes and times: all of them takes seconds.
+
+    Of a ``foreign`` directory, which others write to, samples of the weights count too.
+    """
     digest = hashlib.sha256()
     for path in (config, tokenizer):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
@@ -192,6 +219,8 @@ def _directory_hash(config: Path, tokenizer: Path, weights: tuple[Path, ...]) ->
         status = path.stat()
         digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}".encode())
         digest.update(_safetensors_header(path) or b"")
+        if foreign:
+            digest.update(sample(path).encode())
     return digest.hexdigest()
 
 
@@ -256,10 +285,6 @@ def _damaged_conversion(root: Path, entry: Entry, source: dict[str, Any]) -> boo
     conversion = _conversion(root, entry, source)
     meta = read_meta(conversion)
     return meta is None or bool(damaged_files(conversion, meta["files"]))
-
-
-def _forget_conversion(root: Path, entry: Entry, source: dict[str, Any]) -> None:
-    (_conversion(root, entry, source) / "meta.json").unlink(missing_ok=True)  # its mark of being whole
 
 
 def _not_pulled(entry: Entry) -> str:

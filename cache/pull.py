@@ -18,6 +18,7 @@ from cache import hub, mirror
 from cache.catalogue import Entry, ModelNotAvailable
 from cache.convert import DISK_FULL, convert_gguf, file_sha256, is_disk_full, require_space
 from cache.progress import working
+from cache.sealed import sample
 
 SOURCE_FILE = "source.json"
 
@@ -150,7 +151,7 @@ def _checked(entry: Entry, partial: Path, pins: dict[str, Any], came_from: str) 
                 f"spec-complete model pull {entry.name}"
             )
         path.chmod(0o600)
-        files[name] = {"bytes": path.stat().st_size, "sha256": found}
+        files[name] = {"bytes": path.stat().st_size, "sha256": found, "sample": sample(path)}
     return {"from": came_from, "revision": entry.revision or pins.get("revision"), "files": files}
 
 

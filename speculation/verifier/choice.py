@@ -58,6 +58,7 @@ def _load(engine: str, device: str, dtype: str, files: ModelFiles) -> Verifier:
 def _load_int8(device: str, dtype: str, files: ModelFiles) -> Verifier:
     """The fused engine, or transformers' forward with int8 linear layers where the fused one lacks the
     shape."""
+    from cache.models import made_weights
     from cache.paths import models_dir
     from speculation.verifier.architecture import UnsupportedModelError
     from speculation.verifier.int8 import Int8Verifier
@@ -70,7 +71,7 @@ def _load_int8(device: str, dtype: str, files: ModelFiles) -> Verifier:
         raise VerifierError(f"the int8 engine has no {dtype}: use --engine eager for it")
     backend = None if dtype in ("auto", "int8") else dtype
     try:
-        return Int8Verifier.load(files.directory, files.name, files.hash, models_dir() / "int8", backend)
+        return Int8Verifier.load(files.directory, files.name, files.hash, made_weights(models_dir()), backend)
     except UnsupportedModelError:
         from speculation.verifier.int8_modules import load_replaced
 

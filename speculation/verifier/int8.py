@@ -3,6 +3,7 @@ shapes."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cache.sealed import DamagedFileError
 from speculation.verifier.architecture import read_architecture
 from speculation.verifier.attention import MAX_DEPTH, WIDTH, plan_pass
 from speculation.verifier.base import Capabilities, VerifierError
@@ -70,7 +72,14 @@ class Int8Verifier:
         backend = backend or working_backend()
         pair_bound = backend in INTEGER_BACKENDS and not has_wide_accumulation()
         weights = cached_weights(directory, architecture, cache_dir, key, pair_bound)
-        return cls(FusedModel(architecture, weights, backend), name, max_context)
+        try:
+            model = FusedModel(architecture, weights, backend)
+        except DamagedFileError as error:
+            print(f"{error}; it is made again", file=sys.stderr)
+            weights.unlink(missing_ok=True)
+            weights = cached_weights(directory, architecture, cache_dir, key, pair_bound)
+            model = FusedModel(architecture, weights, backend)
+        return cls(model, name, max_context)
 
     def limit_context(self, positions: int) -> None:
         """Lowers the context to at most ``positions``."""

@@ -76,10 +76,10 @@ class FusedModel:
 
         with ThreadPoolExecutor(2) as pool:
             head = pool.submit(linear, "head")
+            embedding = pool.submit(file.map, "embedding")
             self._layers = list(pool.map(layer, range(architecture.layers)))
-            self._head = head.result()
+            self._head, self._embedding = head.result(), embedding.result()
         self._norm = file.read("norm") * root
-        self._embedding = file.map("embedding")
         # fused operators round otherwise in the scalar tail of a vector loop, whose place depends on the pass
         self._activation = _activation(architecture.intermediate)
         geometry = architecture.geometry

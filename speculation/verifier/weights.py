@@ -14,17 +14,21 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
 import torch
+from filelock import FileLock
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from cache.convert import require_whole
+from cache.durable import sync, sync_directory
+from cache.progress import working
+from cache.sealed import SealedFile, seal
 from speculation.verifier.architecture import Architecture
 from speculation.verifier.calibration import FloatLayers, best_factors, calibration_ids
 from speculation.verifier.int8_linear import quantize
 
-_FORMAT = 2  # of the cached file; part of its name
+_FORMAT = 3  # of the cached file; part of its name
 
 Tensors = dict[str, Tensor]
 
@@ -35,22 +39,39 @@ def cached_weights(
     """The file with the int8 weights of the model in ``directory``; made on first use, written atomically.
 
     ``key``: a hash of the source model's files.
+
+    Raises:
+        cache.models.ModelNotAvailable: the model they would be made from is damaged.
     """
     rounding = "pairs" if pair_bound else "full"
     path = cache_dir / f"{key[:24]}-{rounding}-v{_FORMAT}.safetensors"
     if path.exists():
         return path
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=cache_dir, suffix=".partial")
+    cache_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            require_whole(directory)
+            with working(f"Rounding the weights of {directory.name} to int8 (once)"):
+                _write(int8_tensors(directory, architecture, pair_bound), path)
+            for stale in set(cache_dir.glob(f"{key[:24]}-{rounding}-v*.safetensors")) - {path}:
+                stale.unlink(missing_ok=True)
+    return path
+
+
+def _write(tensors: Tensors, path: Path) -> None:
+    """Puts a sealed file in place when it is on the disk."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
     os.close(handle)
     try:
-        save_file(int8_tensors(directory, architecture, pair_bound), temporary, {"format": "pt"})
+        sums = seal(
+            (n, tuple(t.shape), t.flatten().view(torch.uint8).numpy().data) for n, t in tensors.items()
+        )
+        save_file(tensors, temporary, sums)
+        sync(Path(temporary))
         Path(temporary).replace(path)
-        for stale in set(cache_dir.glob(f"{key[:24]}-{rounding}-v*.safetensors")) - {path}:
-            stale.unlink()
+        sync_directory(path.parent)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    return path
 
 
 def int8_tensors(directory: Path, architecture: Architecture, pair_bound: bool) -> Tensors:
@@ -186,29 +207,23 @@ def checkpoint_files(directory: Path) -> list[Path]:
 
 class WeightFile:
     """A file of cached weights. What is packed is read, so that its pages do not stay in memory; the embedding
-    is mapped, so that only the rows in use are."""
+    is mapped, so that only the rows in use are. Raises `cache.sealed.DamagedFileError` where it is damaged."""
 
-    _DTYPES: ClassVar = {"I8": np.int8, "F32": np.float32}
+    _DTYPES: ClassVar = {"I8": torch.int8, "F32": torch.float32}
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            self._header = json.loads(file.read(length))
-        self._start = 8 + length
+        self._file = SealedFile(path)
+        self._mapped = safe_open(path, "pt")
 
     def __contains__(self, name: str) -> bool:
-        return name in self._header
+        return name in self._file
 
     def read(self, name: str) -> Tensor:
         """A tensor of int8 or float32 in memory of its own."""
-        entry = self._header[name]
-        begin, end = entry["data_offsets"]
-        dtype = np.dtype(self._DTYPES[entry["dtype"]])
-        array = np.fromfile(self._path, dtype, (end - begin) // dtype.itemsize, offset=self._start + begin)
-        return torch.from_numpy(array).view(entry["shape"])
+        dtype, shape, data = self._file.read(name)
+        return torch.frombuffer(data, dtype=self._DTYPES[dtype]).view(shape)
 
     def map(self, name: str) -> Tensor:
         """A tensor that lies in the file."""
-        with safe_open(self._path, "pt") as file:
-            return file.get_tensor(name)
+        self._file.check(name)
+        return self._mapped.get_tensor(name)

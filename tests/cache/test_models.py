@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from cache import models, paths
 from cache.catalogue import ModelNotAvailable, catalogue, default_model
+from cache.sealed import sample
 
 from .model_fixtures import write_model_directory
 
@@ -63,6 +65,36 @@ def test_the_hash_changes_with_the_tokenizer_and_the_weights(tmp_path: Path) -> 
     second = models.resolve(str(directory)).hash
     (directory / "model.safetensors").touch()
     assert len({first, second, models.resolve(str(directory)).hash}) == 3
+
+
+def test_the_hash_of_a_directory_changes_with_weights_of_the_same_size_and_time(tmp_path: Path) -> None:
+    directory = write_model_directory(tmp_path / "mine")
+    weights = directory / "model.safetensors"
+    times = (weights.stat().st_atime_ns, weights.stat().st_mtime_ns)
+    first = models.resolve(str(directory)).hash
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    os.utime(weights, ns=times)
+    assert models.resolve(str(directory)).hash != first
+
+
+def test_a_sample_sees_the_beginning_the_end_and_every_megabyte(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    data = bytearray(os.urandom(5 * (1 << 20) + 100))
+    path.write_bytes(data)
+    first = sample(path)
+    assert sample(path) == first
+    for at in (0, (3 << 20) + 17, len(data) - 1):
+        data[at] ^= 1
+        path.write_bytes(data)
+        assert sample(path) != first, at
+        data[at] ^= 1
+    for begin in ((1 << 20) + 5000, (4 << 20) + 100):  # a hole of a megabyte, wherever it begins
+        path.write_bytes(data[:begin] + bytes(1 << 20) + data[begin + (1 << 20) :])
+        assert sample(path) != first, begin
+    path.write_bytes(data[:-1])
+    assert sample(path) != first
 
 
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:

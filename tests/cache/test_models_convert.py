@@ -8,10 +8,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from cache import convert, models, paths
 from cache.catalogue import ModelNotAvailable
+from cache.sealed import is_sealed_and_whole, seal
 
 VOCABULARY = ["<|endoftext|>", *map(chr, range(97, 123)), "ab"]
 WIDTH, HIDDEN, HEADS = 32, 64, 2
@@ -78,6 +79,37 @@ def test_a_gguf_is_converted_once_and_whole(tiny: Path, monkeypatch: pytest.Monk
     assert meta is not None and meta["source_sha256"] == convert.file_sha256(tiny)
     monkeypatch.setattr(convert, "_write", lambda *arguments: pytest.fail("converted again"))
     assert models.resolve(str(tiny)) == files
+
+
+def test_a_damaged_conversion_is_made_again(tiny: Path) -> None:
+    files = models.resolve(str(tiny))
+    whole = files.weights[0].read_bytes()
+    for damage in (whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
+        files.weights[0].write_bytes(damage)
+        assert not convert.is_converted(files.directory)
+        assert models.resolve(str(tiny)).weights[0].read_bytes() == whole
+
+
+def test_weights_are_never_made_of_a_damaged_conversion(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample may miss a bit; what is kept for good is made only of a file that was read as a whole."""
+    files = models.resolve(str(tiny))
+    convert.require_whole(files.directory)
+    whole = files.weights[0].read_bytes()
+    files.weights[0].write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ModelNotAvailable, match="is damaged"):
+        convert.require_whole(files.directory)
+    assert models.resolve(str(tiny)).weights[0].read_bytes() == whole, "the same command mends it"
+
+
+def test_verify_looks_at_the_weights_that_engines_made(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = models.made_weights(paths.models_dir())
+    made.mkdir()
+    sums = seal((("w", (64,), memoryview(bytes(64))),))
+    path = made / f"{'a' * 24}-pairs-v9.safetensors"
+    save_file({"w": np.zeros(64, np.int8)}, path, sums)
+    assert is_sealed_and_whole(path)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    assert not is_sealed_and_whole(path)
 
 
 def test_a_conversion_that_fails_leaves_nothing(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

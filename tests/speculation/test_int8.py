@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from cache.sealed import is_sealed_and_whole
 from speculation.verifier.base import VerifierError
 from speculation.verifier.int8 import MAX_NODES, Int8Verifier
 from tests.speculation.int8_models import SHAPES, VOCAB, load, write_model
@@ -220,8 +222,6 @@ def test_a_cpu_without_the_operators_falls_back(models: Path, monkeypatch: pytes
 def test_other_shapes_are_refused_with_a_reason(
     change: dict[str, object], reason: str, tmp_path: Path
 ) -> None:
-    import json
-
     from speculation.verifier.architecture import UnsupportedModelError, read_architecture
 
     write_model(tmp_path, "llama, grouped heads")
@@ -330,4 +330,96 @@ def test_cached_weights_of_an_older_format_are_removed(tmp_path: Path) -> None:
         (cache / f"key-{rounding}-v0.safetensors").touch()
     Int8Verifier.load(path, "small", "key", cache)
     assert len(list(cache.glob("*-v0.safetensors"))) == 1
-    assert len(list(cache.iterdir())) == 2
+    assert len(list(cache.glob("*.safetensors"))) == 2 and not list(cache.glob("*.partial"))
+
+
+def _flip(name: str) -> Callable[[bytearray], None]:
+    def damage(data: bytearray) -> None:
+        length = int.from_bytes(data[:8], "little")
+        begin, end = json.loads(data[8 : 8 + length])[name]["data_offsets"]
+        data[8 + length + (begin + end) // 2] ^= 1
+
+    return damage
+
+
+def _swap_two_tensors(data: bytearray) -> None:
+    for old, new in (
+        (b'"0.output.weight"', b'"x.output.weight"'),
+        (b'"1.output.weight"', b'"0.output.weight"'),
+    ):
+        data[:] = data.replace(old, new, 1)
+    data[:] = data.replace(b'"x.output.weight"', b'"1.output.weight"', 1)
+
+
+@pytest.fixture(scope="module")
+def made(models: Path) -> Path:
+    """A file of cached weights."""
+    load(models, "llama, grouped heads")
+    cache = models / "made"
+    Int8Verifier.load(models / "llama--grouped-heads", "small", "key", cache)
+    [path] = cache.glob("*.safetensors")
+    return path
+
+
+DAMAGES: dict[str, Callable[[bytearray], None]] = {
+    "a bit of a weight": _flip("1.down.weight"),
+    "a bit of a scale": _flip("0.qkv.scale"),
+    "a bit of the embedding, which is only mapped": _flip("embedding"),
+    "a block of zeros": lambda data: data.__setitem__(slice(-3000, -2000), bytes(1000)),
+    "the end missing": lambda data: data.__delitem__(slice(-100, None)),
+    "nothing in it": lambda data: data.clear(),
+    "more than was written": lambda data: data.extend(bytes(64)),
+    "a header that is no JSON": lambda data: data.__setitem__(20, 0),
+    "two tensors in each other's place": _swap_two_tensors,
+    "the form that older versions wrote": lambda data: data.__setitem__(
+        slice(None), data.replace(b"crc32", b"other", 1)
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_weights_are_made_again_and_said(
+    damage: str, made: Path, tmp_path: Path, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = made.read_bytes()
+    data = bytearray(whole)
+    DAMAGES[damage](data)
+    assert data != whole
+    cache = tmp_path / "int8"
+    cache.mkdir()
+    (cache / made.name).write_bytes(data)
+    verifier = Int8Verifier.load(models / "llama--grouped-heads", "small", "key", cache)
+    said = capsys.readouterr().err
+    assert str(cache / made.name) in said and "made again" in said
+    assert is_sealed_and_whole(cache / made.name)
+    fresh = load(models, "llama, grouped heads")
+    assert torch.equal(*(v.verify(v.open_slot(), TEXT[:3]) for v in (verifier, fresh)))
+
+
+def test_weights_that_are_replaced_while_they_are_read_stay_what_they_were(
+    made: Path, tmp_path: Path
+) -> None:
+    from speculation.verifier.weights import WeightFile
+
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(made.read_bytes())
+    file = WeightFile(path)
+    before = file.read("0.qkv.weight")
+    (tmp_path / "other").write_bytes(bytes(path.stat().st_size))
+    (tmp_path / "other").replace(path)
+    assert torch.equal(file.read("0.qkv.weight"), before) and file.map("embedding").abs().sum() > 0
+
+
+def test_weights_are_on_the_disk_before_they_are_in_place(
+    made: Path, tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut must not leave a file that has its name but not its content."""
+    from speculation.verifier import weights
+
+    steps = []
+    monkeypatch.setattr(
+        weights, "sync", lambda path: steps.append(("sync", list(tmp_path.glob("*.safetensors"))))
+    )
+    monkeypatch.setattr(weights, "sync_directory", lambda path: steps.append(("names", path)))
+    Int8Verifier.load(models / "llama--grouped-heads", "small", "key", tmp_path)
+    assert steps == [("sync", []), ("names", tmp_path)]
