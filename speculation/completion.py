@@ -26,6 +26,7 @@ from speculation.verifier.base import OutOfMemoryError, Verifier
 PROMPT_TOKENS = 1024  # on a CPU a cold prompt costs about a millisecond and a half per token
 PROMPT_TOKENS_GPU = 4096
 LEAST_PROMPT_TOKENS = 128
+MIDDLE_SHARE = 0.25  # of the budget, that typed text may exceed it by: it was evaluated as it was typed
 KV_STORE_BYTES = 192 << 20
 
 
@@ -89,8 +90,10 @@ class Completion:
         completer, request, metrics = self._completer, self._request, self.metrics
         capabilities = self._verifier.capabilities
         max_tokens = max(1, min(request.max_tokens, capabilities.max_context // 2))
-        budget = max(64, min(completer.prompt_tokens, capabilities.max_context - max_tokens))
-        self.prompt: Prompt = build_prompt(request, completer.tokenizer, completer.markers, budget)
+        capacity = capabilities.max_context - max_tokens
+        budget = max(64, min(completer.prompt_tokens, capacity))
+        most = min(capacity, budget + int(budget * MIDDLE_SHARE))
+        self.prompt: Prompt = build_prompt(request, completer.tokenizer, completer.markers, budget, most)
         tokenised = perf_counter()
         drafter = completer.drafter if request.speculation and capabilities.croppable else NoDrafter()
         drafter.start(_draft_request(request, self.prompt, capabilities.vocab_size))

@@ -44,21 +44,27 @@ class Prompt:
     surroundings: Surroundings
 
 
-def build_prompt(request: CompletionRequest, tokenizer: Tokenizer, markers: Markers, budget: int) -> Prompt:
+def build_prompt(
+    request: CompletionRequest, tokenizer: Tokenizer, markers: Markers, budget: int, most: int | None = None
+) -> Prompt:
     """The prompt of a request.
 
     Args:
         request: text with ``\\n`` line ends; the offset is clamped to it.
         budget: tokens at most, forced middle included; at least 64.
+        most: what a long forced middle may take the prompt to instead, so that neither prefix nor suffix gives
+            way to it; by default the budget.
     """
+    most = max(budget, most or 0)
     text = request.text
     offset = min(max(request.offset, 0), len(text))
     anchor_line, prefix_text, middle_text, suffix_text = _split(request, text, offset)
 
     middle, required = _forced_middle(tokenizer, middle_text, request.forced_ids)
     step = min(MIDDLE_STEP, budget // 4)
-    left = max(32, budget - 16 - -(-max(1, len(middle)) // step) * step)  # 16: markers and start token
-    middle = middle[-(budget - 16 - 32) :]
+    above = max(1, len(middle) - (most - budget))
+    left = max(32, budget - 16 - -(-above // step) * step)  # 16: markers and start token
+    middle = middle[-(most - 16 - 32) :]
     context = _context(request, tokenizer, markers, int(left * CONTEXT_SHARE))
     left -= len(context)
     uses_suffix = markers.family.order != "prefix"

@@ -195,6 +195,26 @@ def test_the_layout_is_what_the_models_documentation_writes(family):
     assert written.replace("P\n", "P") == LITERAL[family.name]
 
 
+def test_a_long_middle_takes_room_of_its_own_before_the_rest_gives_way(tokenizer):
+    """What was typed since the anchor was evaluated as it was typed; prefix and suffix are to keep their KV."""
+    markers, typed = markers_for(tokenizer), "value = [" + "1234, " * 100
+    at = TEXT.index("\n", len(TEXT) // 2) + 1
+    line = TEXT.count("\n", 0, at)
+
+    def asked(length, most):
+        text = TEXT[:at] + typed[:length] + "\n" + TEXT[at:]
+        request = CompletionRequest(text, at + length, anchor_line=line)
+        return build_prompt(request, tokenizer, markers, 400, most)
+
+    short, long = asked(9, 800), asked(300, 800)
+    assert len(long.middle) > 140, "more than one step of the room"
+    assert (long.prefix, long.suffix) == (short.prefix, short.suffix)
+    assert asked(300, None).prefix != short.prefix
+    for length in range(1, len(typed), 40):
+        for most in (None, 410, 500, 800):
+            assert len(asked(length, most).tokens) <= (most or 400)
+
+
 @pytest.mark.parametrize("budget", [64, 70, 100, 300])
 def test_long_names_and_other_files_never_break_the_budget(family, budget):
     tokenizer = tokenizer_of(family)
