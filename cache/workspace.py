@@ -145,6 +145,23 @@ class Workspace:
             rules = IgnoreRules.below(rules, directory)
         return None
 
+    def keeps(self, path: str | Path) -> bool:
+        """Whether a file of this path would be indexed, be it there already or not, as far as names can tell."""
+        absolute = Path(os.path.normpath(Path(path).absolute()))
+        absolute = Path(os.path.realpath(absolute.parent)) / absolute.name
+        if not absolute.as_posix().startswith(self._base):
+            return False
+        rules = IgnoreRules.for_root(self.root)
+        directory = self.root
+        for part in absolute.relative_to(self.root).parts[:-1]:
+            directory /= part
+            shown = directory.as_posix()
+            if self._against_directory(directory, self._relative(shown), rules):
+                return False
+            rules = IgnoreRules.below(rules, directory)
+        shown = absolute.as_posix()
+        return not self._against_file(absolute.name, shown, self._relative(shown), 1, rules)
+
     def read(self, path: str) -> tuple[FileEntry, bytes]:
         """A listed file's content and what the file was then; raises UnwantedError."""
         data, status = read_bytes(self.root / path, self._max_bytes)
@@ -169,7 +186,7 @@ class Workspace:
             if entry.is_symlink():
                 return Skipped(path, "link")
             if entry.is_dir(follow_symlinks=False):
-                reason = self._against_directory(entry, absolute, path, rules)
+                reason = self._against_directory(Path(entry.path), path, rules)
                 return Skipped(path, reason) if reason else Path(entry.path)
             status = entry.stat(follow_symlinks=False)
             if not entry.is_file(follow_symlinks=False):
@@ -183,10 +200,9 @@ class Workspace:
         """Ours are about what lies in the root; the user may have meant any part of the path."""
         return is_secret(path, (), is_directory) or is_named(absolute, self._secret_patterns, is_directory)
 
-    def _against_directory(
-        self, entry: os.DirEntry[str], absolute: str, path: str, rules: IgnoreRules | None
-    ) -> str | None:
-        if entry.name in VENDORED or (Path(entry.path) / "pyvenv.cfg").exists():
+    def _against_directory(self, directory: Path, path: str, rules: IgnoreRules | None) -> str | None:
+        absolute = directory.as_posix()
+        if directory.name in VENDORED or (directory / "pyvenv.cfg").exists():
             return "vendored"
         if absolute in self._other_roots:
             return "other root"

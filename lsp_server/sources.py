@@ -55,7 +55,7 @@ class Sources:
 
     def accepted(self, path: str, root: str, text: str) -> None:
         """A completion was accepted."""
-        self._put(lambda stores: stores.root(root).history.record("completion", path, text))
+        self._put(lambda stores: stores.remember("completion", path, root, text))
 
     def add_root(self, root: str, others: Iterable[str], settings: Settings, owner: object = None) -> None:
         """A workspace folder is open in a client, the ``owner``."""
@@ -86,9 +86,15 @@ class Sources:
             self._events.put(event)
 
     def _run(self, stores: RootedStores) -> None:
-        while (event := self._events.get()) is not None:
+        while (event := self._next(stores)) is not None:
             try:
                 event(stores)
             except Exception:  # drafts are a help: without one of them completions go on
                 logger.exception("an index event failed")
         stores.stop()
+
+    def _next(self, stores: RootedStores) -> Callable[[RootedStores], None] | None:
+        try:
+            return self._events.get(timeout=stores.quiet_in_s())
+        except queue.Empty:
+            return lambda stores: stores.settle_edits()

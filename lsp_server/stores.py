@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from cache.background_indexer import BackgroundIndexer
 from cache.boundaries import Encode
-from cache.frozen_index import FrozenIndex, directory_for
-from cache.history import History
+from cache.frozen_index import MANIFEST, FrozenIndex, directory_for
+from cache.history import History, Kind
 from cache.hot_index import HotIndex
 from cache.ngrams import Match
 from cache.paths import history_dir, index_dir
@@ -25,6 +26,7 @@ from cache.short_grams import FrozenWithShortGrams
 from cache.workspace import Workspace
 from lsp_server.documents import Edit
 from lsp_server.settings import Settings
+from lsp_server.settled_edits import SettledEdits
 from speculation.draft import Draft, DraftRequest, Round
 from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
 from speculation.evidence import Evidence
@@ -34,6 +36,8 @@ from speculation.tokenizer import Tokenizer, load_encode
 logger = logging.getLogger(__name__)
 
 PASSAGES = 8  # of deleted text that a request looks at
+SLICE = 2_000  # characters that the open documents take at once: a query waits for no more
+_YIELD_S = 0.0002  # between two slices
 
 
 class RootedDrafter:
@@ -49,6 +53,7 @@ class RootedDrafter:
     def start(self, request: DraftRequest) -> None:
         """A new request begins."""
         root = self._stores.root(request.root)
+        root.refresh()
         known = self._drafters.get(request.root)
         if known is None or known[0] is not root:
             made = build_drafter(self._stores.of_root(root), self._policy, evidence=self._evidence)
@@ -75,8 +80,20 @@ class _Root:
     history: History
     deleted: ReplacedText
     wanted: tuple[object, ...] = ()  # the settings and neighbours that it was made for
+    workspace: Workspace | None = None
     frozen: FrozenIndex | None = None
     indexer: BackgroundIndexer | None = None
+
+    def refresh(self) -> None:
+        """Drops what another process cleared; costs two looks at the file system."""
+        self.history.refresh()
+        frozen = self.frozen
+        if frozen is not None and frozen.segments and not (frozen.directory / MANIFEST).exists():
+            frozen.refresh()
+
+    def keeps(self, path: str) -> bool:
+        """Whether texts of a document may be remembered: not where its file would not be indexed."""
+        return self.workspace is None or self.workspace.keeps(path)
 
 
 class RootedStores:
@@ -90,6 +107,7 @@ class RootedStores:
         self._root_owners: dict[str, set[object]] = {}  # the clients that have a root open
         self._roots: dict[str, _Root] = {}
         self._lock = threading.Lock()  # of `_roots`
+        self._written = SettledEdits(partial(self.remember, "edit"))
 
     def root(self, path: str) -> _Root:
         """The stores of a root, made without index and history where no client has it open."""
@@ -120,8 +138,8 @@ class RootedStores:
         root = self._make(path, settings.history, settings.secret_patterns)
         root.wanted = wanted
         root.history.load()
-        if settings.index and Path(path).is_dir():
-            self._index(root, others, settings)
+        if Path(path).is_dir():
+            self._watch(root, others, settings)
         with self._lock:  # complete: a drafter made for it keeps what it then has
             self._roots[path] = root
         self._override()
@@ -131,6 +149,7 @@ class RootedStores:
         owners.discard(owner)
         if owners:
             return
+        self._written.settle_all()  # while there is a history to write it to
         self._root_owners.pop(path, None)
         with self._lock:
             root = self._roots.pop(path, None)
@@ -144,23 +163,38 @@ class RootedStores:
             owners.discard(owner)
 
     def open(self, owner: object, path: str, root: str, text: str) -> None:
-        self._owners[path] = owner
-        self._hot.open(path, text, root)
-        self._override()
+        self._written.settle(owner, path)
+        self._take(owner, path, root, text)
 
     def edit(self, owner: object, path: str, root: str, before: Sequence[str], edit: Edit) -> None:
+        self._written.edit(owner, path, root, before, edit)
         start, end = edit.offsets(before)
         if start < end:
             self.root(root).deleted.add(path, start, edit.removed(before))
         count = len(self._hot)
-        if self._owners.get(path) is owner and self._hot.edit(path, start, end, edit.text):
+        if self._owners.get(path) is owner and self._edit_hot(path, start, end, edit.text):
             if len(self._hot) != count:  # it grew, and others were evicted
                 self._override()
             return
         text = "\n".join(before)  # another client has the file open too, or it was evicted
-        self.open(owner, path, root, text[:start] + edit.text + text[end:])
+        self._take(owner, path, root, text[:start] + edit.text + text[end:])
+
+    def remember(self, kind: Kind, path: str, root: str, text: str) -> None:
+        """Puts what was accepted or written into the history, if it may be kept."""
+        known = self.root(root)
+        if known.history.enabled and known.keeps(path):
+            known.history.record(kind, path, text)
+
+    def settle_edits(self) -> None:
+        """Remembers what was written and has been left alone since."""
+        self._written.settle_quiet()
+
+    def quiet_in_s(self) -> float | None:
+        """In how many seconds that is to be called; None: not before the next edit."""
+        return self._written.quiet_in_s()
 
     def close(self, owner: object, path: str) -> None:
+        self._written.settle(owner, path)
         if self._owners.get(path) is owner:
             del self._owners[path]
             self._hot.close(path)
@@ -174,19 +208,37 @@ class RootedStores:
                 root.indexer.changed([path for path in paths if Path(path).is_relative_to(root.path)])
 
     def stop(self) -> None:
+        self._written.settle_all()
         for root in list(self._roots.values()):
             if root.indexer is not None:
                 root.indexer.stop()
 
-    def _index(self, root: _Root, others: Sequence[str], settings: Settings) -> None:
+    def _take(self, owner: object, path: str, root: str, text: str) -> None:
+        self._owners[path] = owner
+        self._hot.open(path, text, root)
+        self._override()
+
+    def _edit_hot(self, path: str, start: int, end: int, text: str) -> bool:
+        """A long edit in slices: the index is locked while it takes one."""
+        for number, (first, last, piece) in enumerate(_slices(start, end, text)):
+            if number:
+                time.sleep(_YIELD_S)  # a lock that is taken again at once is never another's
+            if not self._hot.edit(path, first, last, piece):
+                return False
+        return True
+
+    def _watch(self, root: _Root, others: Sequence[str], settings: Settings) -> None:
         try:
+            root.workspace = Workspace(root.path, others, settings.secret_patterns)
+            if not settings.index:
+                return
             directory = directory_for(index_dir(), root.path, self._tokenizer.hash)
-            workspace = Workspace(root.path, others, settings.secret_patterns)
         except OSError as error:
             logger.warning("no index of %s: %s", root.path, error)
             return
         root.frozen = FrozenIndex(directory)
-        root.indexer = BackgroundIndexer(root.frozen, workspace, partial(load_encode, self._tokenizer_file))
+        encode = partial(load_encode, self._tokenizer_file)
+        root.indexer = BackgroundIndexer(root.frozen, root.workspace, encode)
         root.indexer.start()
 
     def _override(self) -> None:
@@ -226,6 +278,16 @@ class _OpenDocuments:
     def continuation(self, match: Match, count: int) -> list[int]:
         """At most ``count`` tokens that follow a match."""
         return self._hot.continuation(match, count)
+
+
+def _slices(start: int, end: int, text: str) -> Iterator[tuple[int, int, str]]:
+    """Edits that together replace ``start`` to ``end`` by ``text``: what goes from its end on, then what comes."""
+    while end - start > SLICE:
+        yield end - SLICE, end, ""
+        end -= SLICE
+    yield start, end, text[:SLICE]
+    for at in range(SLICE, len(text), SLICE):
+        yield start + at, start + at, text[at : at + SLICE]
 
 
 def _ends_line(tokenizer: Tokenizer, token: int) -> bool:

@@ -3,15 +3,19 @@
 import pickle
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
+from cache import history, index_builder
+from cache.frozen_index import indexes_of
+from cache.paths import history_dir, index_dir
 from lsp_server.documents import Document
 from lsp_server.feed import SourceFeed
 from lsp_server.settings import Settings
 from lsp_server.sources import Sources
-from lsp_server.stores import RootedDrafter, RootedStores
+from lsp_server.stores import SLICE, RootedDrafter, RootedStores
 from speculation.costs import CostTable
 from speculation.draft import DraftRequest
 from speculation.policy import GainPolicy
@@ -284,3 +288,143 @@ def test_the_process_that_indexes_starts_without_torch(tokenizer, places):
         "assert encode('x = 1') and 'torch' not in sys.modules, 'torch was loaded'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Typing:
+    """A file that is open in the editor, and what is typed in it."""
+
+    def __init__(self, fed, path, text=""):
+        self.fed = fed
+        self.document = document(path, text)
+        fed.feed.opened(self.document)
+
+    def replace(self, start, end, text):
+        before = self.document.snapshot()
+        span = {name: {"line": at[0], "character": at[1]} for name, at in (("start", start), ("end", end))}
+        edit = self.document.apply({"range": span, "text": text}, "utf-16")
+        self.fed.feed.edited(self.document, before, edit)
+
+    def type(self, text):
+        for character in text:
+            last = self.document.line_count - 1
+            at = (last, len(self.document.line(last)))
+            self.replace(at, at, character)
+
+
+def recorded(fed, root):
+    fed.settle()
+    return [(record.kind, record.text) for record in fed.stores.root(str(root)).history.records()]
+
+
+def test_what_was_written_is_in_the_history_once_it_is_left_and_a_draft_in_the_next_session(
+    fed, places, tokenizer
+):
+    one = places / "one"
+    fed.feed.set_roots([str(one)])
+    typing = Typing(fed, one / "a.py", "x = 1\n")
+    typing.type("written_by_hand = some_function(argument)\n")
+    assert recorded(fed, one) == []
+    fed.feed.closed(typing.document)
+    assert recorded(fed, one) == [("edit", "written_by_hand = some_function(argument)\n")]
+    again = Fed(tokenizer, places)
+    again.feed.set_roots([str(one)])
+    assert again.draft("y = 2\nwritten_by_hand = some_function", one).startswith("(argument)")
+
+
+def test_what_is_ignored_secret_or_not_wanted_is_not_in_the_history(fed, places):
+    one = places / "one"
+    (one / ".gitignore").write_text("*.local.py\nbuild/\n")
+    fed.settings = Settings(index=False, secret_patterns=["hidden_*"])
+    fed.feed.set_roots([str(one)])
+    for name in ("a.local.py", "build/deep/a.py", "hidden_a.py", ".env", "node_modules/a.js", "a.csv"):
+        typing = Typing(fed, one / name)
+        typing.type("never_to_be_seen = again")
+        fed.feed.accepted(typing.document, "never_to_be_accepted()")
+        fed.feed.closed(typing.document)
+    fed.settle()
+    assert not any((places / "state").rglob("*.jsonl"))
+    fed.settings = Settings(index=False, history=False)
+    fed.feed.settings_changed()
+    typing = Typing(fed, one / "new_file.py")
+    typing.type("never_to_be_seen = again")
+    fed.feed.closed(typing.document)
+    fed.settle()
+    assert not any((places / "state").rglob("*.jsonl"))
+
+
+def test_edits_that_rest_are_recorded_by_the_sources_own_thread(places, tokenizer, monkeypatch):
+    monkeypatch.setattr("lsp_server.settled_edits.QUIET_S", 0.2)
+    fed = Fed(tokenizer, places)
+    threading.Thread(target=fed.sources._run, args=(fed.stores,), daemon=True).start()
+    fed.feed.set_roots([str(places / "one")])
+    typing = Typing(fed, places / "one" / "a.py", "x = 1\n")
+    typing.type("written_by_hand = 1")
+    deadline = time.monotonic() + 20
+    while not any((places / "state").rglob("*.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    typing.type("\nand_more = 2")
+    fed.sources.stop()
+    deadline = time.monotonic() + 20
+    while len(fed.stores.root(str(places / "one")).history.records()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    texts = [record.text for record in fed.stores.root(str(places / "one")).history.records()]
+    assert texts == ["written_by_hand = 1", "written_by_hand = 1\nand_more = 2"]
+
+
+def test_what_another_process_clears_is_in_no_more_drafts(places, tokenizer):
+    one = places / "one"
+    (places / "tokenizer.json").write_text(tokenizer._fast.to_str())
+    (one / "lib.py").write_text(TEXT * 3)
+    fed = Fed(tokenizer, places)
+    fed.settings = Settings()
+    fed.feed.set_roots([str(one)])
+    opened = document(one / "a.py", "")
+    fed.feed.opened(opened)
+    fed.feed.accepted(opened, "return quite_special_name(argument_one, argument_two)")
+    fed.settle()
+    root = fed.stores.root(str(one))
+    assert root.indexer.built.wait(100)
+    root.indexer.stop()
+    in_file, in_history = "x\n    return first_thing(second) +", "x\nreturn quite_special_name("
+    assert fed.draft(in_file, one).startswith(" other_thing")
+    assert fed.draft(in_history, one).startswith("argument_one")
+    assert history.remove(history_dir(), str(one))
+    for directory in indexes_of(index_dir(), one):
+        index_builder.remove(directory)
+    assert "other" not in fed.draft(in_file, one)
+    assert "argument" not in fed.draft(in_history, one)
+
+
+def test_looking_for_what_was_cleared_costs_a_request_next_to_nothing(fed, places):
+    fed.feed.set_roots([str(places / "one")])
+    fed.settle()
+    root = fed.stores.root(str(places / "one"))
+    begun = time.thread_time()
+    for _ in range(200):
+        root.refresh()
+    assert (time.thread_time() - begun) / 200 < 0.0002
+
+
+def test_a_query_does_not_wait_for_a_long_paste_or_deletion(fed, places):
+    one = places / "one"
+    fed.feed.set_roots([str(one)])
+    typing = Typing(fed, one / "a.py", TEXT)
+    fed.settle()
+    held = []
+    edit = fed.stores._hot.edit
+
+    def timed(path, start, end, text):
+        held.append((end - start, len(text)))
+        return edit(path, start, end, text)
+
+    fed.stores._hot.edit = timed
+    long = "".join(f"value_{number} = number_{number * 7}(a, b)\n" for number in range(2000))
+    typing.replace((1, 4), (1, 10), long)
+    fed.settle()
+    path = str(one / "a.py")
+    assert fed.stores._hot.text(path) == typing.document.text
+    typing.replace((1, 0), (1500, 3), "y" * 5000)
+    fed.settle()
+    assert fed.stores._hot.text(path) == typing.document.text
+    assert fed.stores._hot.tokens(path) == fed.tokenizer.encode(typing.document.text)
+    assert max(map(max, held)) <= SLICE and len(held) > 20
