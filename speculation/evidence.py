@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SOURCES = ("answer", "request", "suffix", "deleted", "history", "open", "workspace", "realigned")
 FAMILIES = ("request", "deleted", "indexed")  # of sources that are re-aligned with
+REALIGNMENTS = ("synced", "next", "later", "skipped", "inserted")  # ways to go on in one
 
 # name of a kind -> (source it is counted as, kind whose fitted weights it starts with)
 KIND_ROWS: dict[str, tuple[str, str]] = {
@@ -38,11 +39,7 @@ KIND_ROWS: dict[str, tuple[str, str]] = {
     "open": ("open", "workspace"),
     "workspace": ("workspace", "workspace"),
     "workspace-short": ("workspace", "workspace-short"),
-    **{
-        f"{how}-{family}": ("realigned", f"{how}-{family}")
-        for how in ("synced", "next", "later", "skipped", "inserted")
-        for family in FAMILIES
-    },
+    **{f"{how}-{family}": ("realigned", f"{how}-{family}") for how in REALIGNMENTS for family in FAMILIES},
 }
 KINDS = tuple(KIND_ROWS)
 KIND = {name: number for number, name in enumerate(KINDS)}
@@ -80,7 +77,9 @@ class Branch(NamedTuple):
     token: int
     members: Sequence[Continuation]
     share: float  # of its first source's vote
-    tallies: dict[int, list[Any]]  # kind -> [longest match, places, whether one is the newest, vote, bucket]
+    tallies: dict[
+        int, list[Any]
+    ]  # kind -> [longest match, places, whether one is the newest, vote, its cell]
     choices: int  # branches there were
     deep: bool
 
@@ -89,7 +88,7 @@ class Branch(NamedTuple):
         cells = [_CHOICES_AT + min(self.choices, CHOICES) - 1]
         for kind, (_, count, newest, _, bucket) in self.tallies.items():
             base = kind * _CELLS
-            cells += (base + bucket, base + _COUNT_AT + COUNT_BUCKET[min(count, 5)], base + _BIAS_AT)
+            cells += (bucket, base + _COUNT_AT + COUNT_BUCKET[min(count, 5)], base + _BIAS_AT)
             if newest:
                 cells.append(base + _NEWEST_AT)
             if self.deep:
@@ -111,6 +110,7 @@ class Evidence:
         if len(places) == 1:
             return self._only_branch(places, depth)
         found: dict[int, tuple[list[Continuation], dict[int, list[Any]]]] = {}
+        get = found.get
         for place in places:
             kind, length, tokens, start, newest = place
             start += depth
@@ -121,16 +121,16 @@ class Evidence:
                 continue
             length += depth
             vote = _VOTE[length] if length < _LONGEST else _VOTE[-1]
-            entry = found.get(token)
+            entry = get(token)
             if entry is None:
                 found[token] = [place], {kind: [length, 1, newest, vote, 0]}
                 continue
             members, tallies = entry
             members.append(place)
-            tally = tallies.get(kind)
-            if tally is None:
+            if kind not in tallies:
                 tallies[kind] = [length, 1, newest, vote, 0]
                 continue
+            tally = tallies[kind]
             if length > tally[0]:
                 tally[0] = length
             tally[1] += 1
@@ -148,7 +148,10 @@ class Evidence:
         if choices > 1:
             for _, tallies in found.values():
                 for kind, tally in tallies.items():
-                    votes[kind] = votes.get(kind, 0.0) + tally[3]
+                    if kind in votes:
+                        votes[kind] += tally[3]
+                    else:
+                        votes[kind] = tally[3]
         start = weights[_CHOICES_AT + (choices if choices < CHOICES else CHOICES) - 1]
         total = 1.0  # "none of them"
         scored = []
@@ -160,10 +163,9 @@ class Evidence:
                 base = kind * _CELLS
                 if choices > 1:
                     share = vote / votes[kind]
-                bucket = (_BUCKET[length] if length < _LONGEST else _BUCKET[-1]) + int(share * 4.999)
-                tally[4] = bucket
+                tally[4] = bucket = base + _BUCKET[length if length < _LONGEST else -1] + int(share * 4.999)
                 score += (
-                    weights[base + bucket]
+                    weights[bucket]
                     + weights[base + _COUNT_AT + (COUNT_BUCKET[count] if count < 5 else 3)]
                     + weights[base + _BIAS_AT]
                 )
@@ -177,7 +179,7 @@ class Evidence:
         if choices > 1:
             scored.sort(key=_odds, reverse=True)
         return [
-            Branch(odds / total, token, members, share, tallies, choices, deep)
+            _branch(Branch, (odds / total, token, members, share, tallies, choices, deep))
             for odds, token, members, share, tallies in scored
         ]
 
@@ -188,14 +190,9 @@ class Evidence:
         if start >= len(tokens) or tokens[start] < 0:
             return []
         length += depth
-        bucket = (_BUCKET[length] if length < _LONGEST else _BUCKET[-1]) + SHARES - 1
         weights, base = self.weights, kind * _CELLS
-        score = (
-            weights[_CHOICES_AT]
-            + weights[base + bucket]
-            + weights[base + _COUNT_AT]
-            + weights[base + _BIAS_AT]
-        )
+        bucket = base + _BUCKET[length if length < _LONGEST else -1] + SHARES - 1
+        score = weights[_CHOICES_AT] + weights[bucket] + weights[base + _COUNT_AT] + weights[base + _BIAS_AT]
         if newest:
             score += weights[base + _NEWEST_AT]
         if depth:
@@ -249,7 +246,7 @@ class Evidence:
                 bucket,
             ) in tallies.items():  # all of `cells` that tell of a source
                 base = kind * _CELLS
-                weights[base + bucket] += step
+                weights[bucket] += step
                 weights[base + _COUNT_AT + (COUNT_BUCKET[count] if count < 5 else 3)] += step
                 if newest:
                     weights[base + _NEWEST_AT] += step
@@ -265,6 +262,7 @@ class Evidence:
 
 
 _odds = itemgetter(0)
+_branch = tuple.__new__  # what a named tuple's own constructor calls
 
 
 def _tallied(places: Sequence[Continuation]) -> dict[int, list[Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speculation.draft import DraftRequest
-from speculation.evidence import FAMILIES, KIND, KINDS
+from speculation.evidence import FAMILIES, KIND, KINDS, REALIGNMENTS
 from speculation.proposers.base import BREAK, TAIL, Context, Continuation
 
 WINDOW = 48  # tokens looked through for the new token
@@ -71,11 +71,11 @@ class RealignProposer:
         for family, alignment in self._alignments.items():
             tokens, at = alignment.tokens, alignment.at
             if alignment.synced:
-                found.append(Continuation(KIND["synced-" + family], alignment.synced, tokens, at, True))
+                found.append(Continuation(_KINDS_OF[family]["synced"], alignment.synced, tokens, at, True))
             elif context.tokens:
                 found += _next_occurrences(context.tokens, tokens, at, family) or [
-                    Continuation(KIND["skipped-" + family], 0, tokens, at + 1),
-                    Continuation(KIND["inserted-" + family], 0, tokens, at),
+                    Continuation(_KINDS_OF[family]["skipped"], 0, tokens, at + 1),
+                    Continuation(_KINDS_OF[family]["inserted"], 0, tokens, at),
                 ]
         return found
 
@@ -87,6 +87,7 @@ def _family(name: str) -> str:
 
 
 FAMILY_OF = tuple(map(_family, KINDS))
+_KINDS_OF = {family: {how: KIND[f"{how}-{family}"] for how in REALIGNMENTS} for family in FAMILIES}
 
 
 def _next_occurrences(context: list[int], tokens: list[int], at: int, family: str) -> list[Continuation]:
@@ -95,6 +96,7 @@ def _next_occurrences(context: list[int], tokens: list[int], at: int, family: st
     if BREAK in window:
         del window[window.index(BREAK) :]
     last = context[-1]
+    kinds = _KINDS_OF[family]
     found: list[Continuation] = []
     place = -1
     for _ in range(min(HITS, window.count(last))):
@@ -103,6 +105,6 @@ def _next_occurrences(context: list[int], tokens: list[int], at: int, family: st
         most = min(TAIL, len(context), at + place + 1)
         while length < most and tokens[at + place - length] == context[-1 - length]:
             length += 1
-        kind = KIND[("later-" if found else "next-") + family]
+        kind = kinds["later" if found else "next"]
         found.append(Continuation(kind, length, tokens, at + place + 1, not found))
     return found
