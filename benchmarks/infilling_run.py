@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -126,21 +125,20 @@ def fill(
     """
     about = {}
     judge = cache(run)  # the same text is the same program
-    with ExitStack() as stack:
+    with ExitStack() as stack, Progress(console=Console(stderr=True)) as progress:
         workers = {}
-        for name, (python, told) in settings.items():
+        for name, (python, told) in progress.track(list(settings.items()), description="loading engines"):
             worker = Worker(told, python)
             stack.callback(worker.close)
             try:
                 about[name] = worker.ready()
             except WorkerError as error:
-                print(f"{name} does not start and is left out: {error}", file=sys.stderr)
+                progress.console.print(f"{name} does not start and is left out: {error}", markup=False)
                 continue
             workers[name] = worker
         asked = [(hole, name) for hole, name in wanted if name in workers]
-        with Progress(console=Console(stderr=True)) as progress:
-            for hole, name in progress.track(asked, description="filling holes"):
-                if kept.get(name, hole.name) is None:
-                    answer = workers[name].ask(requests[hole.name])
-                    kept.add(name, hole.name, {**answer, "verdict": judge(hole.program(answer["text"]))})
+        for hole, name in progress.track(asked, description="filling holes"):
+            if kept.get(name, hole.name) is None:
+                answer = workers[name].ask(requests[hole.name])
+                kept.add(name, hole.name, {**answer, "verdict": judge(hole.program(answer["text"]))})
     return about

@@ -12,9 +12,12 @@ import ctypes
 import json
 import sys
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.infilling_holes import taken
+
+if TYPE_CHECKING:
+    from speculation.completion import Completer
 
 Answer = dict[str, Any]
 CONTEXT = 2048
@@ -37,10 +40,9 @@ class Product:
         import torch
 
         torch.set_num_threads(settings["threads"])
-        from speculation.loading import load_engine
-
-        self._completer = load_engine(settings["model"], "cpu", settings["engine"], settings["dtype"])
         self._speculation: bool = settings["speculation"]
+        load = _with_drafts if self._speculation else _without_drafts
+        self._completer = load(settings["model"], settings["engine"], settings["dtype"])
         self._version = torch.__version__
 
     def fill(self, request: dict[str, Any]) -> Answer:
@@ -65,6 +67,23 @@ class Product:
 
     def about(self) -> str:
         return f"torch {self._version}"
+
+
+def _with_drafts(model: str, engine: str, dtype: str) -> Completer:
+    from speculation.loading import load_engine
+
+    return load_engine(model, "cpu", engine, dtype)
+
+
+def _without_drafts(model: str, engine: str, dtype: str) -> Completer:
+    """No costs are measured where nothing is drafted: in float32 that alone takes many seconds."""
+    from cache.models import resolve
+    from speculation.completion import Completer
+    from speculation.tokenizer import Tokenizer
+    from speculation.verifier.choice import choose
+
+    files = resolve(model)
+    return Completer(choose("cpu", engine, dtype, files), Tokenizer.from_file(files.tokenizer))
 
 
 class Llama:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,8 @@ def test_a_peer_that_does_not_start_is_left_out_and_said_why(
     asked = [(hole("a"), name) for name in settings]
     kept = Kept(tmp_path / "kept.jsonl")
     assert fill(asked, {"a": {"text": "y = 2"}}, settings, kept) == {"peer": "fake"}
-    assert "gone does not start and is left out: ModuleNotFoundError" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "gone does not start and is left out: ModuleNotFoundError" in said
     assert kept.get("gone", "a") is None
 
 
@@ -237,3 +239,21 @@ def test_a_resumed_run_is_of_the_same_code(monkeypatch: pytest.MonkeyPatch, tmp_
     assert infilling.key({"a": 1}, {}) == before != infilling.key({"a": 2}, {})
     code.write_text("2")
     assert infilling.key({"a": 1}, {}) != before
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_holes_are_filled_by_the_model_with_and_without_speculation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    monkeypatch.setattr(infilling, "benchmark_cache", lambda: kept)
+    written = tmp_path / "report.json"
+    ours = ["--peers", f"{OURS},{PLAIN}", "--limit", "1", "--threads", "1"]
+    assert infilling.main([*ours, "--json", str(written)]) == 0
+    report = json.loads(written.read_text())
+    assert report["texts_compared_with_speculation"] == 2
+    assert set(report["versions"]) == {OURS, PLAIN}
+    assert report["pass_rate"]["the solution"]["all"]["value"] == 1
+    assert not list(kept.iterdir())
