@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import logging
 import logging.handlers
 import os
@@ -70,6 +71,15 @@ def end_process(host: Host, code: int) -> None:
     os._exit(code)
 
 
+class _PrivateFile(logging.handlers.RotatingFileHandler):
+    """For its user alone: what went wrong may name files."""
+
+    def _open(self) -> io.TextIOWrapper:
+        stream = super()._open()
+        Path(self.baseFilename).chmod(0o600)
+        return stream
+
+
 def keep_log(path: Callable[[], Path] = log_dir) -> None:
     """Warnings and errors of our own go to the server's log file; nothing goes to stderr."""
     for name in ("pygls", "asyncio"):
@@ -79,9 +89,7 @@ def keep_log(path: Callable[[], Path] = log_dir) -> None:
         library.setLevel(logging.CRITICAL)
     root = logging.getLogger()
     try:
-        file = logging.handlers.RotatingFileHandler(
-            path() / SERVER_LOG, maxBytes=2**20, backupCount=2, encoding="utf-8", delay=True
-        )
+        file = _PrivateFile(path() / SERVER_LOG, maxBytes=2**20, backupCount=2, encoding="utf-8", delay=True)
     except OSError:
         root.addHandler(logging.NullHandler())
         return
