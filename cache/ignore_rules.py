@@ -7,11 +7,12 @@ and what lies in an excluded directory cannot be brought back. ``.ignore`` comes
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from pathspec import GitIgnoreSpec
 
 RULE_FILES = (".ignore", ".gitignore")
+EXCLUDE = PurePath(".git", "info", "exclude")
 MAX_RULE_BYTES = 1 << 20
 MOST_STARS = 4  # groups of them in a line: each more multiplies the time a path may take
 
@@ -34,8 +35,7 @@ class IgnoreRules:
                 break
             chain.append(chain[-1].parent)
         rules = None
-        exclude = chain[-1] / ".git" / "info" / "exclude"
-        if spec := _read(exclude):
+        if spec := _read(chain[-1] / EXCLUDE):
             rules = cls(_slashed(chain[-1]), (spec,), None)
         for directory in reversed(chain):
             rules = cls.below(rules, directory)

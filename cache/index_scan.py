@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from cache.ignore_rules import RULE_FILES
+from cache.ignore_rules import EXCLUDE, RULE_FILES
 from cache.segment import IndexedFile
 from cache.workspace import FileEntry, Skipped, Workspace
 
 MAX_TEXT_BYTES = 64 << 20  # of all indexed files; the longest untouched are left out
 MANY_PATHS = 200  # more changes than this are cheaper looked at in one walk than one by one
-_EXCLUDE = ".git/info/exclude"
 
 
 class Differences(NamedTuple):
@@ -77,9 +75,9 @@ def _crowded(files: list[FileEntry | IndexedFile]) -> set[str]:
 
 
 def _is_wide(workspace: Workspace, path: str) -> bool:
-    if path.replace(os.sep, "/").endswith(f"/{_EXCLUDE}"):
-        return True
     directory = Path(path)
+    if directory.parts[-3:] == EXCLUDE.parts:
+        return True
     if directory.name in RULE_FILES:
         directory = directory.parent
     elif not directory.is_dir() or directory.is_symlink():

@@ -10,11 +10,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import translate
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from cache.file_text import MAX_BYTES, UnwantedError, decode, read_bytes
-from cache.ignore_rules import IgnoreRules
+from cache.ignore_rules import EXCLUDE, IgnoreRules
 from cache.secrets import is_named, is_secret
 
 REASONS = {
@@ -75,6 +75,14 @@ class Skipped(NamedTuple):
 
     path: str
     reason: str  # a key of REASONS
+
+
+def concerns(root: str, path: str) -> bool:
+    """Whether a change of a path may matter to a root, by names alone: tools write files of their own all the time."""
+    if not PurePath(path).is_relative_to(root):
+        return False
+    below = PurePath(path).relative_to(root)
+    return VENDORED.isdisjoint(below.parts) or below == EXCLUDE
 
 
 class Workspace:

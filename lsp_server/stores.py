@@ -23,7 +23,7 @@ from cache.ngrams import Match
 from cache.paths import history_dir, index_dir
 from cache.replaced_text import ReplacedText
 from cache.short_grams import FrozenWithShortGrams
-from cache.workspace import Workspace
+from cache.workspace import Workspace, concerns
 from lsp_server.documents import Edit
 from lsp_server.settings import Settings
 from lsp_server.settled_edits import SettledEdits
@@ -205,7 +205,9 @@ class RootedStores:
             roots = list(self._roots.values())
         for root in roots:
             if root.indexer is not None:
-                root.indexer.changed([path for path in paths if Path(path).is_relative_to(root.path)])
+                inside = [path for path in paths if concerns(root.path, path)]
+                if inside:
+                    root.indexer.changed(inside)
 
     def stop(self) -> None:
         self._written.settle_all()

@@ -237,6 +237,25 @@ def test_an_open_file_is_overridden_until_it_is_closed_or_evicted(fed, places):
     assert frozen.overridden == {"sub/b.py"}
 
 
+def test_only_changes_that_can_matter_start_a_build_in_their_root_only(fed, places):
+    one, two = places / "one", places / "two"
+    fed.feed.set_roots([str(one), str(two)])
+    fed.settle()
+    told = {}
+    for path in (one, two):
+        root = fed.stores.root(str(path))
+        root.indexer = Indexed()
+        root.indexer.changed = lambda paths, name=path.name: told.setdefault(name, []).extend(paths)
+    noise = [".git/index.lock", "a/node_modules/b/c.js", "__pycache__/a.pyc", ".git"]
+    fed.feed.files_changed([f"file://{one}/{name}" for name in noise])
+    fed.settle()
+    assert told == {}
+    matters = ["a.py", ".gitignore", ".git/info/exclude", "directory"]
+    fed.feed.files_changed([f"file://{one}/{name}" for name in [*noise, *matters]])
+    fed.settle()
+    assert told == {"one": [f"{one}/{name}" for name in matters]}
+
+
 def test_a_root_stays_until_the_last_client_that_has_it_open_removes_it(fed, places):
     one = str(places / "one")
     for owner in ("me", "you", "who left"):
