@@ -1,11 +1,13 @@
-"""What a pass of the int8 engine costs beside its rivals, and whether what it computes is right.
+"""What a pass of the int8 engine costs beside its rivals, and whether everything that must hold does.
 
-``python -m benchmarks.engine [--json FILE]``: t(m) for m = 1…64 positions after 512, prefill, ratios to
-llama.cpp on the same GGUF file and to transformers, ready time and memory, row invariance, error against
-float32. Every engine is a process of its own, asked in turn within one run; a ratio is the median over
-rounds, with the middle half of the rounds as its interval. llama.cpp comes with the extra ``bench``, or in
-another interpreter (``--llama-python``): build it for this machine, ``CMAKE_ARGS=-DGGML_NATIVE=ON``. Ends
-with the bounds that must hold.
+``python -m benchmarks.engine [--full] [--only PARTS] [--json FILE]`` runs the parts and ends with a line for each
+bound: its value, of how many, the limit, ok or MISS. Parts: what a pass costs beside llama.cpp and transformers
+(each engine a process of its own, asked in turn within one run; a ratio is the median over rounds, with the middle
+half of the rounds as its interval), row invariance, edits on a warm cache, texts with drafts on and off, error
+against float32, what a keystroke evaluates, cancellation, start and memory of the server, trees in the replay, wrong
+use. With ``--json`` the parts that are not run are read from the file, so that a run can be taken up again.
+By default fewer texts are tried than with ``--full``, and the lines say how many. llama.cpp comes with the extra
+``bench``, or in another interpreter (``--llama-python``): build it for this machine, ``CMAKE_ARGS=-DGGML_NATIVE=ON``.
 """
 
 from __future__ import annotations
@@ -17,259 +19,215 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-SIZES = (1, 2, 4, 8, 16, 32, 64)
-PREFILL = 512
-RIVALS = "llama,transformers-bfloat16,transformers-float32"
-OWN = "int8"
-SECOND_MODEL = "smollm2-135m-q4"
-READY = """
-import json, resource, sys, time
-from speculation.loading import load_engine
-from speculation.request import CompletionRequest
-completer = load_engine(sys.argv[1], "cpu", "int8", "auto")
-ready = time.time()
-lines = "".join(f"def f{i}(a, b):\\n    return a + b * {i}\\n\\n" for i in range(120))
-generation = completer.start(CompletionRequest(lines + "def g(", len(lines) + 6, max_tokens=16))
-while generation.step():
-    pass
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps({"ready": ready, "peak_bytes": peak, "prompt_tokens": generation.metrics.prompt_tokens}))
-"""
+from benchmarks.engine_bounds import SECOND_MODEL, bounds_for
+from benchmarks.engine_costs import OWN, RIVALS, ROOT, costs, gguf_of
 
 Report = dict[str, Any]
+Counts = dict[str, int | None]
+QUICK: Counts = {"rounds": 7, "scripts": 40, "prompts": 20, "truth": 600, "model": 60, "measured": 400}
+FULL: Counts = {"rounds": 15, "scripts": 100, "prompts": 100, "truth": None, "model": 200, "measured": None}
 
 
-class Worker:
-    """An engine in a process of its own."""
+class Parts:
+    """The measurements, by name; each in processes of its own."""
 
-    def __init__(self, kind: str, model: str, threads: int, python: str = sys.executable) -> None:
-        self.kind = kind
-        script = Path(__file__).with_name("engine_worker.py")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)}
-        self._process = subprocess.Popen(
-            [python, str(script), kind, model, str(threads)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._model: str = arguments.model
+        self._threads: int = arguments.threads
+        self._arguments = arguments
+        self._counts: Counts = FULL if arguments.full else QUICK
 
-    def ready(self) -> Report | None:
-        """Waits until the engine is loaded; None when it cannot be."""
-        line = self._process.stdout.readline() if self._process.stdout else ""
-        return json.loads(line) if line else None
-
-    def ms(self, **request: int) -> float:
-        """Milliseconds of one request."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())["ms"]
-
-    def close(self) -> None:
-        """Ends the process."""
-        if self._process.stdin:
-            self._process.stdin.close()
-        self._process.wait()
-
-
-def costs(model: str, rivals: dict[str, tuple[str, str]], rounds: int, threads: int) -> Report:
-    """Pass and prefill times of every engine, interleaved; ``rivals``: kind to (model or file,
-    interpreter)."""
-    workers, about = [], {}
-    for kind, (what, python) in {OWN: (model, sys.executable), **rivals}.items():
-        worker = Worker(kind, what, threads, python)
-        if (started := worker.ready()) is None:
-            print(f"{kind} does not start and is left out", file=sys.stderr)
-            continue
-        workers.append(worker)
-        about[kind] = started["about"]
-    requests = {f"t({m})": {"pass": m} for m in SIZES} | {"prefill": {"prefill": PREFILL}}
-    times: dict[str, dict[str, list[float]]] = {w.kind: {name: [] for name in requests} for w in workers}
-    for round_ in range(-1, rounds):  # the first round warms up
-        for name, request in requests.items():
-            if name == "prefill" and round_ >= max(2, rounds // 3):
-                continue
-            for worker in workers:
-                ms = worker.ms(**request)
-                if round_ >= 0:
-                    times[worker.kind][name].append(ms)
-    for worker in workers:
-        worker.close()
-    return {
-        "ms": {kind: {n: round(median(ms), 2) for n, ms in by.items()} for kind, by in times.items()},
-        "ratio": {
-            kind: {n: interval(times[OWN][n], by[n]) for n in requests}
-            for kind, by in times.items()
-            if kind != OWN
-        },
-        "about": {kind: text for kind, text in about.items() if text},
-    }
-
-
-def interval(own: list[float], other: list[float]) -> list[float]:
-    """Median and quartiles of the rounds' ratios."""
-    ratios = sorted(a / b for a, b in zip(own, other, strict=True))
-    return [round(ratios[len(ratios) * part // 4], 3) for part in (2, 1, 3)]
-
-
-def ready(model: str, threads: int) -> Report:
-    """Seconds from process start to a loaded engine, and the peak memory after a completion; weights
-    cached."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    best: Report = {}
-    for _ in range(3):
-        began = time.time()
-        done = subprocess.run(
-            [sys.executable, "-c", READY, model],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found = json.loads(done.stdout.splitlines()[-1])
-        found["ready_s"] = round(found.pop("ready") - began, 2)
-        if not best or found["ready_s"] < best["ready_s"]:
-            best = found
-    return best
-
-
-def exactness(part: str, model: str, *rest: str) -> Any:
-    """A part of `benchmarks.engine_exactness`, in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.engine_exactness", part, model, *rest]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def edits(model: str, scripts: int) -> Report:
-    """Logits after random edits on a warm cache against those of a fresh process."""
-    warm, fresh = (exactness("edits", model, kept, str(scripts)) for kept in ("warm", "fresh"))
-    return {"scripts": len(fresh), "different": sum(a != b for a, b in zip(warm, fresh, strict=True))}
-
-
-def invariance(model: str) -> Report:
-    """The engine's own description of itself, row invariance run now."""
-    from cache.models import resolve
-    from speculation.verifier.choice import choose, describe
-
-    return describe(choose("cpu", OWN, "auto", resolve(model)))
-
-
-def bounds(report: Report) -> list[Report]:
-    """What must hold, with the value measured; a line that was not measured has no value and is not ok."""
-    lines: list[tuple[str, Any, str, float]] = []
-    ratio = report.get("costs", {}).get("ratio", {})
-    llama, bfloat16 = ratio.get("llama", {}), ratio.get("transformers-bfloat16", {})
-    for name, limit in (("t(1)", 1.05), ("t(8)", 0.45), ("t(32)", 0.5), ("prefill", 0.6)):
-        lines.append((f"{name} / llama.cpp", llama.get(name, [None])[0], "<=", limit))
-    lines.append(("t(1) / transformers bfloat16", bfloat16.get("t(1)", [None])[0], "<=", 0.33))
-    found = report.get("invariance", {}).get("row-invariant", {})
-    lines.append(("kinds of passes whose bits differ", sum(not same for same in found.values()), "<=", 0))
-    lines.append(("edit scripts whose bits differ", report.get("edits", {}).get("different"), "<=", 0))
-    for model, errors in report.get("error", {}).items():
-        lines.append((f"argmax equal to float32, {model}", errors[OWN]["argmax_equal"], ">=", 0.955))
-        lines.append((f"mean KL from float32 (nats), {model}", errors[OWN]["mean_kl"], "<=", 0.01))
-    started = report.get("ready", {})
-    lines.append(("seconds from process start to ready", started.get("ready_s"), "<=", 5.0))
-    lines.append(("peak memory (GB)", started.get("peak_bytes", 0) / 1e9 or None, "<=", 1.7))
-    chunk = report.get("invariance", {}).get("prefill chunk ms")
-    lines.append(("a prefill chunk (ms)", chunk, "<=", 100.0))
-    return [
-        {
-            "name": name,
-            "value": value if value is None else round(value, 4),
-            "limit": f"{sign} {limit}",
-            "ok": value is not None and (value <= limit if sign == "<=" else value >= limit),
+    def all(self) -> dict[str, Callable[[], Report]]:
+        """The parts in the order they are run."""
+        return {
+            "costs": self.costs,
+            "ready": self.ready,
+            "invariance": self.invariance,
+            "cancellation": lambda: self._run("engine_conduct", "cancellation", self._model),
+            "wrong-use": lambda: self._run("engine_conduct", "wrong-use", self._model),
+            "keystrokes": self.keystrokes,
+            "error": self.error,
+            "edits": self.edits,
+            "trees": self.trees,
+            "on-off": self.on_off,
         }
-        for name, value, sign, limit in lines
-    ]
+
+    def costs(self) -> Report:
+        """Pass and prefill times beside the rivals that can be had."""
+        gguf = self._arguments.gguf or gguf_of(self._model)
+        rivals = {
+            kind: (str(gguf), self._arguments.llama_python)
+            if kind == "llama"
+            else (self._model, sys.executable)
+            for kind in self._arguments.rivals.split(",")
+            if kind != "llama" or gguf is not None
+        }
+        return costs(self._model, rivals, self._counts["rounds"] or 0, self._threads)
+
+    def ready(self) -> Report:
+        """The server's start and its memory; weights cached."""
+        found = self._run("engine_server", self._model)
+        return {**found, "peak_gb": round(found["peak_bytes"] / 1e9, 3)}
+
+    def invariance(self) -> Report:
+        """The engine's own description of itself, row invariance run now."""
+        from cache.models import resolve
+        from speculation.verifier.choice import choose, describe
+
+        found = describe(choose("cpu", OWN, "auto", resolve(self._model)))
+        return {**found, "different": sum(not same for same in found["row-invariant"].values())}
+
+    def edits(self) -> Report:
+        """Logits after random edits on a warm cache against those of a fresh process."""
+        scripts = str(self._counts["scripts"])
+        warm, fresh = (
+            self._run("engine_exactness", "edits", self._model, kept, scripts) for kept in ("warm", "fresh")
+        )
+        return {"scripts": len(fresh), "different": sum(a != b for a, b in zip(warm, fresh, strict=True))}
+
+    def error(self) -> Report:
+        """Distance from float32, bfloat16's beside it."""
+        models = dict.fromkeys((self._model, SECOND_MODEL))
+        return {model: self._run("engine_exactness", "error", model) for model in models}
+
+    def on_off(self) -> Report:
+        """Texts with forced drafts against texts without, on hunks of the replay."""
+        prompts = str(self._counts["prompts"])
+        return self._report("exactness", "--source", "edits", "--prompts", prompts, "--model", self._model)[
+            "results"
+        ]
+
+    def keystrokes(self) -> Report:
+        """New tokens a keystroke; no model is needed."""
+        found = self._report("keystrokes", "--model", self._model)
+        back = found["back_at_a_place"]
+        return {
+            "n": found["keystrokes"],
+            "mean": found["new_tokens_mean"],
+            "return": max(back, default=None),
+            "returns": len(back),
+            "keys": found["keys"],
+        }
+
+    def trees(self) -> Report:
+        """Tokens a forward with trees, and under measured costs the gain with trees against without."""
+        found = {
+            stream: self._replay("--trees", "--stream", stream, *more, limit=stream)
+            for stream, more in (("model", ("--engine", OWN, "--generate")), ("truth", ()))
+        }
+        measured = ("--cost", "measured", "--engine", OWN)
+        chains = self._replay(*measured, limit="measured")
+        found["measured"] = self._replay(*measured, "--trees", limit="measured")
+        gain = found["measured"]["speedup"]["value"] / chains["speedup"]["value"]
+        return {**found, "measured, chains": chains, "with / without": round(gain, 4)}
+
+    def _replay(self, *options: str, limit: str) -> Report:
+        count = self._counts[limit]
+        limited = () if count is None else ("--limit", str(count))
+        found = self._report("replay", "--quick", "--model", self._model, *options, *limited)
+        return {name: found[name] for name in ("n", "tokens_per_forward", "speedup")}
+
+    def _report(self, module: str, *options: str) -> Report:
+        """What a command of `benchmarks` writes to its JSON file; missing its own bounds is no failure here."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "report.json"
+            done = subprocess.run(
+                [sys.executable, "-m", f"benchmarks.{module}", *options, "--json", str(path)],
+                cwd=ROOT,
+                env=self._environment(),
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+            if not path.exists():
+                raise RuntimeError(f"benchmarks.{module} ended with {done.returncode} and without a report")
+            return json.loads(path.read_text(encoding="utf-8"))
+
+    def _run(self, module: str, *rest: str) -> Any:
+        """What a part prints in a fresh process."""
+        command = [sys.executable, "-m", f"benchmarks.{module}", *rest]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self._environment(), stdout=subprocess.PIPE, text=True, check=True
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "OMP_NUM_THREADS": str(self._threads)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs every part and prints the bounds; 1 when one is missed."""
+    """Runs the parts and prints the bounds; 1 when one is missed or not measured."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.engine",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="read parts not run from it, write the figures"
+    )
+    parser.add_argument("--full", action="store_true", help="as many texts as the bounds name")
+    parser.add_argument("--only", help="parts to run, comma separated (default: all); none: only read")
     parser.add_argument("--model", default="qwen2.5-coder-0.5b-q4")
     parser.add_argument(
-        "--gguf", type=Path, help="the file llama.cpp reads (default: the one the model was made from)"
+        "--gguf", type=Path, help="the file llama.cpp reads (default: what the model was made from)"
     )
     parser.add_argument(
         "--llama-python", default=sys.executable, help="an interpreter that has llama-cpp-python"
     )
     parser.add_argument("--rivals", default=RIVALS, help=f"comma separated, of {RIVALS} (default: all)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--scripts", type=int, default=100, help="random edits on a warm cache")
-    parser.add_argument(
-        "--only", help="parts to run, comma separated: costs, ready, invariance, edits, error"
-    )
     arguments = parser.parse_args(argv)
-    parts = (
-        set(arguments.only.split(","))
-        if arguments.only
-        else {"costs", "ready", "invariance", "edits", "error"}
+    parts = Parts(arguments).all()
+    wanted = list(parts) if arguments.only is None else [p for p in arguments.only.split(",") if p != "none"]
+    if unknown := set(wanted) - set(parts):
+        parser.error(f"unknown parts: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+    report = run(arguments, {name: parts[name] for name in parts if name in wanted})
+    for bound, line in zip(bounds_for(arguments.model), report["bounds"], strict=True):
+        print(bound.text(line))
+    print(
+        f"{'ok  ' if report['gpu'] else 'note'}  benchmarks.gpu on a GPU: {report['gpu'] or 'it has not been run'}"
     )
-
-    import torch
-
-    torch.set_num_threads(arguments.threads)
-    report: Report = {
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "instructions": torch.backends.cpu.get_cpu_capability(),
-            "threads": arguments.threads,
-            "torch": torch.__version__,
-        },
-        "model": arguments.model,
-    }
-    if "ready" in parts:
-        report["ready"] = show("ready", ready(arguments.model, arguments.threads))
-    if "costs" in parts:
-        gguf = arguments.gguf or gguf_of(arguments.model)
-        rivals = {
-            kind: (str(gguf), arguments.llama_python)
-            if kind == "llama"
-            else (arguments.model, sys.executable)
-            for kind in arguments.rivals.split(",")
-            if kind != "llama" or gguf is not None
-        }
-        report["costs"] = show("costs", costs(arguments.model, rivals, arguments.rounds, arguments.threads))
-    if "invariance" in parts:
-        report["invariance"] = show("invariance", invariance(arguments.model))
-    if "edits" in parts:
-        report["edits"] = show("edits", edits(arguments.model, arguments.scripts))
-    if "error" in parts:
-        models = dict.fromkeys((arguments.model, SECOND_MODEL))
-        report["error"] = show("error", {model: exactness("error", model) for model in models})
-    report["bounds"] = bounds(report)
-    for line in report["bounds"]:
-        print(f"{'ok  ' if line['ok'] else 'MISS'}  {line['name']}: {line['value']} (limit {line['limit']})")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return 0 if all(line["ok"] for line in report["bounds"]) else 1
 
 
-def show(name: str, part: Report) -> Report:
-    """Prints a part as it is done."""
-    print(f"{name}: {json.dumps(part)}", flush=True)
-    return part
+def run(arguments: argparse.Namespace, parts: dict[str, Callable[[], Report]]) -> Report:
+    """The report, written after every part; one that fails says why and is not measured."""
+    import torch
 
-
-def gguf_of(model: str) -> Path | None:
-    """The GGUF file that a catalogue model was converted from."""
-    from cache.paths import models_dir
-
-    return next(iter(sorted((models_dir() / model).glob("*.gguf"))), None)
+    torch.set_num_threads(arguments.threads)
+    report: Report = {}
+    if arguments.json and arguments.json.exists():
+        report = json.loads(arguments.json.read_text(encoding="utf-8"))
+        if report.get("model") != arguments.model:
+            report = {}
+    report["machine"] = {
+        "processor": platform.processor() or platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": arguments.threads,
+        "torch": torch.__version__,
+    }
+    report["model"] = arguments.model
+    gpu = ROOT / "benchmarks" / "gpu.json"
+    report["gpu"] = json.loads(gpu.read_text("utf-8"))["machine"].get("card") if gpu.exists() else None
+    for name, part in [*parts.items(), ("", None)]:
+        if part is not None:
+            began = time.perf_counter()
+            try:
+                report[name] = part()
+            except (subprocess.CalledProcessError, RuntimeError, OSError) as error:
+                report.pop(name, None)
+                print(f"{name} could not be measured: {error}", file=sys.stderr)
+            else:
+                print(f"{name} ({time.perf_counter() - began:.0f} s): {json.dumps(report[name])}", flush=True)
+        report["bounds"] = [bound.line(report) for bound in bounds_for(arguments.model)]
+        if arguments.json:
+            arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return report
 
 
 if __name__ == "__main__":
