@@ -45,7 +45,7 @@ def log_dir() -> Path:
 
 
 def history_dir() -> Path:
-    """Accepted completions and replaced text."""
+    """Accepted completions and what the user wrote."""
     return private_dir(state_dir() / "history")
 
 

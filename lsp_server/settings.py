@@ -84,7 +84,7 @@ class Settings:
         (), "Files that are never completed, prompted or indexed, beside the built-in list (glob patterns)."
     )
     index: bool = _setting(True, "Index the workspace's files for drafts.")
-    history: bool = _setting(True, "Remember accepted completions on disk for drafts.")
+    history: bool = _setting(True, "Remember accepted completions and lines you wrote on disk, for drafts.")
     telemetry_log: bool = _setting(
         True, "Write one line per request to the latency log (no source text).", of_process=True
     )
