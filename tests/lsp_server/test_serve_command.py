@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -126,3 +128,8 @@ def test_a_client_says_which_variables_are_set_where_it_runs(directories, monkey
         stream.flush()
         asking.join(5)
     assert hello["params"] == {"version": "1", "environment": {"SPEC_COMPLETE_TEMPERATURE": "0.7"}}
+
+
+def test_a_platform_without_file_locks_can_serve_all_the_same():
+    code = "import sys; sys.modules['fcntl'] = None; import lsp_server.daemon, lsp_server.frontend"
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)
