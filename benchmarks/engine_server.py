@@ -39,6 +39,7 @@ def start(model: str) -> dict[str, Any]:
     answer = editor.call(
         "textDocument/inlineCompletion",
         {"textDocument": {"uri": URI}, "position": at, "context": {"triggerKind": 1}},
+        LOAD_TIMEOUT_S,
     )
     prompt = editor.order[-1].get("prompt_tokens") if editor.order else None
     editor.close()

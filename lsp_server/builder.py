@@ -7,16 +7,16 @@ nobody a keystroke.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lsp_server.anchor import Anchor
+from lsp_server.anchor import Anchor, Held
 from lsp_server.brackets import only_closes
 from lsp_server.documents import Document, Place
 from lsp_server.gate import path_of, root_of, why_not
 from lsp_server.neighbours import neighbours
 from lsp_server.settings import Settings
-from speculation.request import CompletionRequest
+from speculation.request import CompletionRequest, FrozenPrompt
 
 if TYPE_CHECKING:
     from speculation.sampling import SamplingParameters
@@ -69,7 +69,18 @@ class RequestBuilder:
 
         Text after the cursor means that one line is wanted.
         """
-        anchor_line, frozen = self.anchor.at(place)
+        return self._request(place, self.anchor.at(place), candidate, speculation)
+
+    def prompt_from(self, held: Held) -> CompletionRequest:
+        """What evaluates the prompt of an anchor that is not the document's yet, and no more."""
+        anchor = (held.place.line, held.frozen)
+        request = self._request(held.place, anchor, 0, speculation=False)
+        return replace(request, forced_ids=(), prompt_only=True)
+
+    def _request(
+        self, place: Place, anchor: tuple[int, FrozenPrompt], candidate: int, speculation: bool
+    ) -> CompletionRequest:
+        anchor_line, frozen = anchor
         return CompletionRequest(
             text=place.text(),
             offset=place.offset(),

@@ -21,7 +21,7 @@ from lsp_server.flight import Flight, Plan
 from lsp_server.items import Offer
 from lsp_server.records import copied
 from lsp_server.reuse import Reused, reused
-from lsp_server.service import CompletionService, Priority
+from lsp_server.service import CompletionService, Job, Priority, Update
 from lsp_server.settings import Settings
 from lsp_server.status import Client, Status
 from lsp_server.ticket import DocumentState, Ticket
@@ -92,6 +92,24 @@ class Flights:
         place = ticket.place.with_inserted(shown.text, shown.replaced)
         ticket.state.prefetch = self._flight(ticket, place, 0, shown)
         self._service.submit(ticket.state.prefetch.job)
+
+    def move_anchor(self, ticket: Ticket) -> None:
+        """In idle time, in chunks: evaluates the prompt from the cursor's line where the anchor is far above it."""
+        state, place = ticket.state, ticket.place
+        if not state.anchor.due(place) or not self._service.ready:
+            return
+        if state.moving is not None:
+            state.moving.cancel()
+        builder, held = self._builder(ticket), state.anchor.ahead(place)
+
+        def moved(update: Update) -> None:
+            if update.finish_reason is not None:
+                state.anchor.adopt(held)
+            if update.done:
+                state.moving = None
+
+        state.moving = Job(lambda: builder.prompt_from(held), Priority.IDLE, moved)
+        self._service.submit(state.moving)
 
     def settle(self, state: DocumentState, place: Place | None) -> None:
         """After an edit: keeps the flights that agree with it, stops the others."""
@@ -207,6 +225,7 @@ class Flights:
         if cleaned.reason or typed is None:
             ticket.state.flight = None
             self._tickets.drop(ticket, cleaned.reason or "blank", source_of(ticket, flight))
+            self.move_anchor(ticket)
             return
         if self._wants_more(ticket, flight):
             return
@@ -222,6 +241,7 @@ class Flights:
                     offers.append(offer_of(rest))
         ticket.state.answers.add(flight.answer())
         self._tickets.answer(ticket, offers, source_of(ticket, flight))
+        self.move_anchor(ticket)
         if (rest := ticket.state.answers.find(ticket.place)) is not None:
             self.prefetch(ticket, rest)
 

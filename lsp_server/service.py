@@ -34,6 +34,7 @@ class Priority(IntEnum):
     ASKED = 0  # someone is waiting
     BACKGROUND = 1  # answered at the deadline, going on
     PREFETCH = 2  # as if accepted
+    IDLE = 3  # what later requests are to find done
 
 
 @dataclass(frozen=True, slots=True)

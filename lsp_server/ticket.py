@@ -15,6 +15,7 @@ from lsp_server.outcomes import Near, OutcomeTracker
 from lsp_server.positions import Encoding
 from lsp_server.records import Recorder
 from lsp_server.reuse import Answers
+from lsp_server.service import Job
 from speculation.request import CompletionMetrics
 
 Result = dict[str, Any] | None  # what a request is answered with
@@ -54,6 +55,7 @@ class DocumentState:
         self.ticket: Ticket | None = None
         self.flight: Flight | None = None
         self.prefetch: Flight | None = None
+        self.moving: Job | None = None  # evaluates the prompt that the anchor is going to move to
         self.middle_ids: Sequence[
             int
         ] = ()  # of the last generation: what was typed since the anchor, and the text

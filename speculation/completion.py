@@ -146,6 +146,8 @@ class Completion:
         try:
             if self._prefilled < len(self.prompt.tokens) - 1:
                 self._prefill_chunk()
+            elif self._request.prompt_only:
+                self.close("end")
             else:
                 self._round()
         except (OutOfMemoryError, MemoryError) as error:

@@ -31,6 +31,7 @@ class CompletionRequest:
     frozen_prompt: FrozenPrompt | None = None  # prefix and suffix as they were when the anchor was set
     previous_answer: Sequence[int] = ()  # ids of the rest of the last answer, when the user typed part of it
     context: Sequence[tuple[str, str]] = ()  # (path, text) of other files, most stable first
+    prompt_only: bool = False  # only the prompt is evaluated, so that a later request finds its KV
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ class ScriptedEngine:
             "forced_ids": list(request.forced_ids),
             "previous_answer": list(request.previous_answer),
             "anchor_line": request.anchor_line,
+            "prompt_only": request.prompt_only,
             "seed": None if request.sampling is None else request.sampling.seed,
             "temperature": None if request.sampling is None else request.sampling.temperature,
             "context": [list(pair) for pair in request.context],
