@@ -5,6 +5,7 @@ Put together here, written to the log and sent to clients that ask for it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -125,7 +126,10 @@ def costs_of(engine: Completer) -> dict[str, Any]:
 
 
 class Recorder:
-    """Makes the records of one client's requests."""
+    """Makes the records of one client's requests, on the event loop.
+
+    What must be read at the moment of the answer is; the record is put together after the answer has gone out.
+    """
 
     def __init__(self, writer: TelemetryWriter, send: Callable[[Mapping[str, Any]], None]) -> None:
         """``send`` gets every record; whether the client wants it is its business."""
@@ -154,15 +158,24 @@ class Recorder:
         self._writer.write(record, keep=False)
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Any other record."""
+        """Any other record; after those that came before it."""
+        self._later(lambda: self._keep(record))
+
+    def _later(self, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(call)
+
+    def _keep(self, record: Mapping[str, Any]) -> None:
         self._writer.write(record, keep=self.facts.logged)
         self._send(record)
 
     def _record(self, ticket: Ticket, source: Source, route: Route, post_ms: float, **rest: Any) -> None:
         total_ms = (time.perf_counter() - ticket.received_s) * 1000
         metrics, queue_ms = _spent(ticket, source.flight, total_ms - post_ms)
-        self.write(
-            request_record(
+        facts, flight = self.facts, source.flight
+        speculation = facts.speculation if flight is None else flight.plan.speculation
+
+        def make() -> dict[str, Any]:
+            return request_record(
                 id=ticket.id,
                 trigger="automatic" if ticket.automatic else "invoked",
                 route=route,
@@ -173,18 +186,17 @@ class Recorder:
                 finish_reason=source.finish_reason,
                 language=ticket.language,
                 document=ticket.uri,
-                model=self.facts.model,
-                engine=self.facts.engine,
-                device=self.facts.device,
-                device_memory_bytes=self.facts.memory(),
-                sampling=self.facts.sampling,
-                speculation=self.facts.speculation
-                if source.flight is None
-                else source.flight.plan.speculation,
-                off_fraction=self.facts.off_share,
+                model=facts.model,
+                engine=facts.engine,
+                device=facts.device,
+                device_memory_bytes=facts.memory(),
+                sampling=facts.sampling,
+                speculation=speculation,
+                off_fraction=facts.off_share,
                 **rest,
             )
-        )
+
+        self._later(lambda: self._keep(make()))
 
 
 def _spent(
@@ -206,6 +218,9 @@ def _spent(
     if missing_ms > 0 and not flight.done:  # answered during a pass, which is in no counter yet
         stage = "verify_ms" if metrics.committed or metrics.forwards else "prefill_ms"
         metrics = replace(metrics, **{stage: getattr(metrics, stage) + missing_ms})
+    elif missing_ms < 0 and ticket.joined is not None:  # the pass that it joined had begun before it
+        stage = "prefill_ms" if metrics.prefill_ms > metrics.verify_ms else "verify_ms"
+        metrics = replace(metrics, **{stage: max(0.0, getattr(metrics, stage) + missing_ms)})
     elif missing_ms > 0:  # parked for others' passes, and the way from the worker's thread to the loop
         queue_ms += missing_ms
     return metrics, queue_ms

@@ -6,12 +6,13 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from lsp_server.stats_figures import describe, describe_costs
 from lsp_server.stats_group import OTHER, OUTCOME_RANK, Group
-from lsp_server.stats_log import Costs, Outcome, ReadCounts, Request, first_costs, read
+from lsp_server.stats_log import Costs, Line, Outcome, ReadCounts, Request, first_costs, read
 from lsp_server.telemetry_schema import VERSION
 from speculation.costs import CostTable
 
@@ -24,7 +25,8 @@ def summarise(paths: list[Path], by: str = "route", since: str = "") -> dict[str
     counts = ReadCounts()
     summary = Summary(by, first_costs(paths))
     with _collector_paused():
-        summary.add_all(read(paths, counts, since))
+        for records in read(paths, counts, since):
+            summary.add_all(records)
     return summary.result(counts, since)
 
 
@@ -38,33 +40,50 @@ class Summary:
         self._costs: dict[tuple[str, str, str], CostTable] = {}
         self._open: dict[str, _Answer] = {}  # the newest answers
         self._older: dict[str, _Answer] = {}  # those before them
-        self._outcomes = self._unmatched = 0
+        self._waiting: dict[_Place, list[Request]] = {}  # requests that are not added to their groups yet
+        self._outcomes = self._unmatched = self._lost = 0
         self._first = self._last = ""
         for table in reversed(list(tables)):
             self._add_costs(table)
 
-    def add_all(self, lines: Iterable[Request | Outcome | Costs]) -> None:
-        """Adds records in the order of the log."""
+    def add_all(self, lines: Iterable[Line]) -> None:
+        """Adds records, in the order of the log."""
+        waiting = self._waiting
         for line in lines:
             if isinstance(line, Request):
-                self._add_request(line)
+                key = self._key(line)
+                group = self._groups.get(key) or self._new_group(key)
+                place = (group, line.model, line.engine, line.device)
+                if place in waiting:
+                    waiting[place].append(line)
+                else:
+                    waiting[place] = [line]
+                self._first, self._last = self._first or line.at, line.at
+                if line.characters:
+                    self._offer(line.answer or line.id, line.characters, group)
             elif isinstance(line, Outcome):
-                self._add_outcome(line)
-            else:
+                self._outcomes += 1
+                answer = self._open.get(line.id) or self._older.get(line.id)
+                if answer is None:
+                    self._unmatched += 1
+                else:
+                    answer.settle(line)
+            elif isinstance(line, Costs):
+                self._flush()  # what came before goes by the table that was in force
                 self._add_costs(line)
+            else:
+                self._lost += line.count
+        self._flush()
 
-    def _add_request(self, request: Request) -> None:
-        key = self._key(request)
-        group = self._groups.get(key)
-        if group is None:
-            if len(self._groups) >= GROUP_LIMIT:
-                key = OTHER
-            group = self._groups.setdefault(key, Group())
-        group.add(request, self._costs.get((request.model, request.engine, request.device)))
-        self._first = self._first or request.at
-        self._last = request.at
-        if request.characters:
-            self._offer(request.answer or request.id, request.characters, group)
+    def _flush(self) -> None:
+        for (group, *engine), requests in self._waiting.items():
+            group.add_all(requests, self._costs.get((engine[0], engine[1], engine[2])))
+        self._waiting.clear()
+
+    def _new_group(self, key: str) -> Group:
+        if len(self._groups) >= GROUP_LIMIT:
+            key = OTHER
+        return self._groups.setdefault(key, Group())
 
     def _offer(self, answer: str, characters: int, group: Group) -> None:
         """Waits for the outcomes of an answer; while it is typed through, it is returned again."""
@@ -75,14 +94,6 @@ class Summary:
         self._open[answer] = _Answer(group)
         group.offered += 1
         group.offered_characters += characters
-
-    def _add_outcome(self, outcome: Outcome) -> None:
-        self._outcomes += 1
-        answer = self._open.get(outcome.id) or self._older.get(outcome.id)
-        if answer is None:
-            self._unmatched += 1
-        else:
-            answer.settle(outcome)
 
     def _add_costs(self, table: Costs) -> None:
         with contextlib.suppress(ValueError):  # a table that makes no sense estimates nothing
@@ -104,7 +115,7 @@ class Summary:
                 "lines": counts.lines,
                 "truncated": counts.truncated,
                 "foreign": counts.foreign,
-                "lost": counts.lost,
+                "lost": self._lost,
                 "requests": overall.n,
                 "outcomes": self._outcomes,
                 "outcomes_without_request": self._unmatched,
@@ -189,8 +200,9 @@ class _LocalHour:
         return self._hour
 
 
+_Place = tuple[Group, str, str, str]  # where a request belongs: its group, and model, engine and device
 KEYS: dict[str, Callable[[Request], str]] = {
-    "route": lambda request: request.route,
+    "route": attrgetter("route"),
     "source": _main_source,
     "language": lambda request: request.language or "(none)",
     "model": lambda request: (

@@ -55,8 +55,8 @@ def describe(group: Group) -> dict[str, Any]:
 
 def describe_drafting(group: Group) -> dict[str, Any]:
     """Tokens per forward measured and expected, acceptance, and what drafting and verifying cost."""
-    rejections, passes = sum(group.rejected_depth), counted(group.passes)
-    drafts = sum(group.passes[2:])
+    rejections, passes = int(group.rejected_depth.sum()), counted(group.passes)
+    drafts = int(group.passes[2:].sum())
     alpha = acceptance_alpha(group.accepted, rejections)
     draft_ms, verify_ms = group.stage_ms[STAGES.index("draft_ms")], group.stage_ms[STAGES.index("verify_ms")]
     expected = expected_tokens_per_forward(alpha or 0.0, passes)
@@ -154,7 +154,7 @@ def histogram(values: Sequence[float]) -> list[dict[str, Any]]:
     ]
 
 
-def length_bins(lengths: Sequence[int]) -> list[dict[str, Any]]:
+def length_bins(lengths: np.ndarray) -> list[dict[str, Any]]:
     """Counts of output lengths in powers of two: 1, 2–3, 4–7 …"""
     bins: Counter[int] = Counter()
     for length, n in counted(lengths).items():
@@ -162,9 +162,9 @@ def length_bins(lengths: Sequence[int]) -> list[dict[str, Any]]:
     return [{"from": 1 << digits - 1, "to": (1 << digits) - 1, "n": bins[digits]} for digits in sorted(bins)]
 
 
-def counted(counts: Sequence[int]) -> dict[int, int]:
-    """The positions of a list of counts that have any."""
-    return {position: n for position, n in enumerate(counts) if n}
+def counted(counts: np.ndarray) -> dict[int, int]:
+    """The positions of counts that have any."""
+    return {int(position): int(counts[position]) for position in np.flatnonzero(counts)}
 
 
 def rates(drafted: int, accepted: int) -> dict[str, Any]:

@@ -7,8 +7,12 @@ over accepted and rejected ones. A failed draft has one rejected token; those be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
 
 from speculation.costs import CostTable
 
@@ -53,19 +57,37 @@ def break_even_alpha(length: int, relative_cost: float) -> float | None:
     return high
 
 
+@dataclass(frozen=True, slots=True)
+class PassCounts:
+    """The decode passes of many requests: each entry says whose, of how many positions, and how many."""
+
+    owners: np.ndarray
+    positions: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(cls, tables: Sequence[Mapping[int, int]]) -> PassCounts:
+        """From a table of passes by positions for each request."""
+        sizes = np.fromiter(map(len, tables), np.int64, len(tables))
+        positions = np.fromiter(chain.from_iterable(tables), np.int64)
+        counts = np.fromiter(chain.from_iterable([table.values() for table in tables]), np.int64)
+        return cls(np.repeat(np.arange(len(tables)), sizes), positions, counts)
+
+
 def decode_ms_without(
-    costs: CostTable, committed: int, verify_ms: float, passes_by_positions: Mapping[int, int]
-) -> float:
-    """What the passes of a request would have cost with one position each: one pass per committed token.
+    costs: CostTable, committed: np.ndarray, verify_ms: np.ndarray, passes: PassCounts
+) -> np.ndarray:
+    """What the passes of requests would have cost with one position each: one pass per committed token.
 
     The table was measured at one context length on a quiet machine. What this request's passes really cost
     against the table (longer context, other load) is taken to hold for single positions as well.
     """
-    by_table, ms, most = 0.0, costs.ms, len(costs.ms) - 1
-    for positions, passes in passes_by_positions.items():
-        by_table += passes * ms[positions if positions < most else most]
-    strain = verify_ms / by_table if by_table > 0 and verify_ms > 0 else 1.0
-    return committed * ms[1] * strain
+    ms = np.asarray(costs.ms)
+    spent = passes.counts * ms[np.minimum(passes.positions, len(ms) - 1)]
+    by_table = np.bincount(passes.owners, spent, len(committed))
+    known = (by_table > 0) & (verify_ms > 0)
+    strain = np.divide(verify_ms, by_table, out=np.ones(len(committed)), where=known)
+    return np.asarray(committed * ms[1] * strain)
 
 
 @dataclass(slots=True)
@@ -79,13 +101,15 @@ class RatioSums:
     yy: float = 0.0
     xy: float = 0.0
 
-    def add(self, x: float, y: float) -> None:
-        self.n += 1
-        self.x += x
-        self.y += y
-        self.xx += x * x
-        self.yy += y * y
-        self.xy += x * y
+    def add(self, x: npt.ArrayLike, y: npt.ArrayLike) -> None:
+        """Adds one pair, or many."""
+        xs, ys = np.atleast_1d(np.asarray(x, float)), np.atleast_1d(np.asarray(y, float))
+        self.n += len(xs)
+        self.x += float(xs.sum())
+        self.y += float(ys.sum())
+        self.xx += float(xs @ xs)
+        self.yy += float(ys @ ys)
+        self.xy += float(xs @ ys)
 
     def merge(self, other: RatioSums) -> None:
         self.n += other.n

@@ -18,18 +18,20 @@ BLOCK_BYTES = 2**20
 COSTS_MARK = b'"kind":"costs"'  # as the writer spells it
 LONGEST_LINE = 2**20  # bytes; a longer one is foreign, so that memory stays bounded on any file
 
-Amount = Annotated[int, msgspec.Meta(ge=0)]
-Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class Request(msgspec.Struct, tag_field="kind", tag="request", gc=False):
-    """What `stats` reads of a request's record; the schema has the meaning of the fields."""
+class Request(msgspec.Struct, tag_field="kind", tag="request", gc=False, kw_only=True):
+    """What `stats` reads of a request's record; the schema has the meaning of the fields.
+
+    In the order in which the log has them: so each is found without a search.
+    """
 
     v: Literal[1]
     id: str
     at: str
     route: Literal["typed-through", "continued", "generated", "dropped"]
-    total_ms: Milliseconds
     reason: str = ""
     queue_ms: Milliseconds = 0.0
     tokenise_ms: Milliseconds = 0.0
@@ -38,6 +40,7 @@ class Request(msgspec.Struct, tag_field="kind", tag="request", gc=False):
     verify_ms: Milliseconds = 0.0
     sample_ms: Milliseconds = 0.0
     post_ms: Milliseconds = 0.0
+    total_ms: Milliseconds
     ttft_ms: Milliseconds = 0.0
     tpot_ms: Milliseconds = 0.0
     reused_tokens: Amount = 0
@@ -47,33 +50,21 @@ class Request(msgspec.Struct, tag_field="kind", tag="request", gc=False):
     accepted: Amount = 0
     committed: Amount = 0
     text_tokens: Amount = 0
-    rejected_depth: dict[int, Amount] = {}
-    by_match: dict[str, dict[int, tuple[Amount, Amount]]] = {}
-    passes_by_positions: dict[int, Amount] = {}
+    rejected_depth: dict[Amount, Amount] = {}
+    by_match: dict[str, dict[Amount, tuple[Amount, Amount]]] = {}
+    passes_by_positions: dict[Amount, Amount] = {}
+    oom_count: Amount = 0
     answer: str = ""
     characters: Amount = 0
     batch_size: Amount = 1
     speculation: bool = True
     off_fraction: float = 0.0
     sampling: dict[str, float] | None = None
-    oom_count: Amount = 0
     model: str = ""
     engine: str = ""
     device: str = ""
-    device_memory_bytes: int | None = None
+    device_memory_bytes: Amount | None = None
     language: str = ""
-
-    def stages(self) -> tuple[float, ...]:
-        """The stage times in the order of `lsp_server.telemetry.STAGES`."""
-        return (
-            self.queue_ms,
-            self.tokenise_ms,
-            self.prefill_ms,
-            self.draft_ms,
-            self.verify_ms,
-            self.sample_ms,
-            self.post_ms,
-        )
 
 
 class Outcome(msgspec.Struct, tag_field="kind", tag="outcome", gc=False):
@@ -124,11 +115,10 @@ class ReadCounts:
     lines: int = 0
     truncated: int = 0  # not JSON: cut short, or something else altogether
     foreign: int = 0  # JSON, but no record of a version we know
-    lost: int = 0  # records the writer reported as lost
 
 
-def read(paths: Sequence[Path], counts: ReadCounts, since: str = "") -> Iterator[Request | Outcome | Costs]:
-    """The records of these files in order, from time stamp ``since`` on (ISO, UTC, as in the log).
+def read(paths: Sequence[Path], counts: ReadCounts, since: str = "") -> Iterator[list[Line]]:
+    """The records of these files in order, many at a time, from time stamp ``since`` on (ISO, UTC, as in the log).
 
     Cost tables are given whatever their age: later requests rest on them.
     """
@@ -142,13 +132,13 @@ def read(paths: Sequence[Path], counts: ReadCounts, since: str = "") -> Iterator
                     counts.lines += len(records)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     records = _decode_singly(decoder, block, counts)
-                for record in records:
-                    if isinstance(record, Lost):
-                        counts.lost += record.count
-                    elif isinstance(record, Costs) or record.at >= since:
-                        yield record
+                yield [record for record in records if _is_since(record, since)] if since else records
         except OSError as error:
             raise StatsError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _is_since(record: Line, since: str) -> bool:
+    return isinstance(record, Costs | Lost) or record.at >= since
 
 
 def _decode_singly(decoder: msgspec.json.Decoder[Line], block: bytes, counts: ReadCounts) -> list[Line]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -98,15 +97,13 @@ def request_record(
         "route": route,
         "reason": reason,
         "finish_reason": finish_reason,
-        "queue_ms": queue_ms,
-        **dict(zip(_METRIC_NAMES, values, strict=True)),
+        "queue_ms": round(queue_ms, 3),
     }
-    record["post_ms"] += post_ms
-    record["total_ms"] = total_ms
-    for name in _TIMES:
-        record[name] = round(record[name], 3)
-    for name in _TABLES:
-        record[name] = _plain(record[name])
+    for name, value in zip(_METRIC_NAMES, values, strict=True):
+        kind = type(value)
+        record[name] = round(value, 3) if kind is float else _plain(value) if kind is dict else value
+    record["post_ms"] = round(record["post_ms"] + post_ms, 3)
+    record["total_ms"] = round(total_ms, 3)
     record |= {
         "answer": answer or id,
         "characters": characters,
@@ -161,7 +158,7 @@ def snapshot(metrics: CompletionMetrics) -> CompletionMetrics:
     """The metrics as they are now; the engine goes on changing its own."""
     taken = CompletionMetrics(*_metric_values(metrics))
     for name in _TABLES:
-        setattr(taken, name, deepcopy(getattr(taken, name)) if getattr(taken, name) else {})
+        setattr(taken, name, _copy(getattr(taken, name)))
     return taken
 
 
@@ -201,7 +198,6 @@ def summary_line(record: Mapping[str, Any]) -> str:
 _METRIC_NAMES = tuple(field.name for field in fields(CompletionMetrics))
 _NO_METRICS = CompletionMetrics()
 _metric_values = attrgetter(*_METRIC_NAMES)
-_TIMES = ("queue_ms", *(name for name in _METRIC_NAMES if name.endswith("_ms")))
 _TABLES = tuple(name for name in _METRIC_NAMES if isinstance(getattr(_NO_METRICS, name), dict))
 
 
@@ -226,11 +222,15 @@ def _document_hash(document: str) -> str:
     ).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _plain(table: dict[Any, Any]) -> dict[str, Any]:
     """A copy that later changes to the metrics don't reach, with the string keys that JSON has."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()} if value else {}
-    return list(value) if isinstance(value, list) else value
+    return {str(key): _plain(item) if type(item) is dict else _copy(item) for key, item in table.items()}
+
+
+def _copy(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    return value[:] if type(value) is list else value
 
 
 def _minus(now: Any, earlier: Any) -> Any:

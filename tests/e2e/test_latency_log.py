@@ -10,6 +10,10 @@ from lsp_server.stats_log import ReadCounts, Request, read
 SAID = "first_argument, second_argument, third_argument)"
 
 
+def requests_of(log):
+    return [record for block in read([log], ReadCounts()) for record in block if isinstance(record, Request)]
+
+
 async def type_and_ask(client, text, line, character, pause_s=0.0):
     asked = 0
     for typed in text:
@@ -39,7 +43,7 @@ async def test_a_typed_session_leaves_a_log_that_says_what_became_of_each_reques
         asked += 1
         await client.stop()
         await client.process.wait()
-    records = [record for record in read([log], ReadCounts()) if isinstance(record, Request)]
+    records = requests_of(log)
     assert len(records) == len({record.id for record in records}) == asked
     summary = summarise([log])
     assert (summary["log"]["truncated"], summary["log"]["foreign"], summary["log"]["lost"]) == (0, 0, 0)
@@ -63,6 +67,6 @@ async def test_a_share_of_completions_without_drafts_is_marked_in_the_log(tmp_pa
         await type_and_ask(client, "abcdefghijklmnopqrstuvwxyzabcdefghijklmn", 0, 0)
         await client.stop()
         await client.process.wait()
-    decoded = [r for r in read([log], ReadCounts()) if isinstance(r, Request) and r.forwards]
+    decoded = [record for record in requests_of(log) if record.forwards]
     assert {record.off_fraction for record in decoded} == {0.5}
     assert {record.speculation for record in decoded} == {True, False}  # wrong once in 2 ** 39

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 import threading
@@ -78,7 +79,7 @@ def test_the_prometheus_endpoint_has_the_counts_and_no_text():
     assert "secret" not in text
 
 
-def test_the_exporters_work_without_the_log(tmp_path):
+async def test_the_exporters_work_without_the_log(tmp_path):
     backend = PrometheusBackend(0)
     writer = TelemetryWriter(tmp_path / "log.jsonl", sinks=[sink(backend)])
     sent = []
@@ -87,6 +88,7 @@ def test_the_exporters_work_without_the_log(tmp_path):
     for record in records():
         recorder.write(record)
     recorder.export(request_record(id="3", trigger="command", route="generated", total_ms=90.0))
+    await asyncio.sleep(0)  # records are made behind the answer
     writer.close()
     found = values(scrape(backend.port))
     backend.close()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lsp_server.stats_formulas import (
+    PassCounts,
     RatioSums,
     acceptance_alpha,
     break_even_alpha,
@@ -66,10 +67,17 @@ def test_a_pass_that_costs_nothing_more_always_pays():
 
 def test_the_cost_without_speculation_scales_with_the_load():
     table = CostTable({1: 20.0, 5: 30.0})
-    assert decode_ms_without(table, 8, 30.0, {5: 1}) == 160.0
-    assert decode_ms_without(table, 8, 60.0, {5: 1}) == 320.0  # everything took twice as long
-    assert decode_ms_without(table, 8, 60.0, {}) == 160.0  # sizes unknown: the table as it is
-    assert decode_ms_without(table, 8, 60.0, {10_000: 2}) == 160.0  # as dear as the largest pass there is
+    cases = [
+        (30.0, {5: 1}, 160.0),
+        (60.0, {5: 1}, 320.0),  # everything took twice as long
+        (60.0, {}, 160.0),  # sizes unknown: the table as it is
+        (60.0, {10_000: 2}, 160.0),  # as dear as the largest pass there is
+        (0.0, {1: 3}, 160.0),
+        (80.0, {1: 1, 5: 2}, 160.0),
+    ]
+    verify_ms, passes, expected = zip(*cases, strict=True)
+    without = decode_ms_without(table, np.full(len(cases), 8), np.array(verify_ms), PassCounts.of(passes))
+    assert without.tolist() == list(expected)
 
 
 def test_the_interval_of_a_ratio_of_ratios_covers_the_truth_as_often_as_it_says():
