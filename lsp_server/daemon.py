@@ -129,6 +129,7 @@ def join(choice: EngineChoice) -> socket.socket:
             if (connection := _connect(path, version)) is not None:
                 return connection
             time.sleep(POLL_S)
+        process.kill()  # else it would come after all, beside the one that is started next
     raise DaemonError(f"the model's process did not start: see {_log_path()}")
 
 

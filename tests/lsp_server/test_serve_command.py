@@ -133,3 +133,15 @@ def test_a_client_says_which_variables_are_set_where_it_runs(directories, monkey
 def test_a_platform_without_file_locks_can_serve_all_the_same():
     code = "import sys; sys.modules['fcntl'] = None; import lsp_server.daemon, lsp_server.frontend"
     subprocess.run([sys.executable, "-I", "-c", code], check=True)
+
+
+def test_a_process_that_is_given_up_does_not_come_after_all(directories, monkeypatch):
+    started = subprocess.Popen(["sleep", "60"])
+    monkeypatch.setattr(daemon, "_start", lambda path, choice: started)
+    monkeypatch.setattr(daemon, "START_TIMEOUT_S", 0.05)
+    try:
+        with pytest.raises(DaemonError, match="did not start"):
+            daemon.join(EngineChoice())
+        assert started.wait(5) != 0
+    finally:
+        started.kill()
