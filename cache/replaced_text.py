@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cache.boundaries import Encode
 
-MAX_PASSAGE = 4_000  # characters of one replaced text: a draft is never as long
-GROWN = 500  # a passage that grows by single characters is complete at this length
+MAX_PASSAGE = 2_000  # characters of one replaced text: a draft is never as long
+GROWN = 250  # a passage that grows by single characters is complete at this length
 
 
 class ReplacedText:

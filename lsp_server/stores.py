@@ -36,7 +36,7 @@ from speculation.tokenizer import Tokenizer, load_encode
 logger = logging.getLogger(__name__)
 
 PASSAGES = 8  # of deleted text that a request looks at
-SLICE = 2_000  # characters that the open documents take at once: a query waits for no more
+SLICE = 1_000  # characters that the open documents take at once: a query waits for no more
 _YIELD_S = 0.0002  # between two slices
 
 

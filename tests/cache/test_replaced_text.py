@@ -40,8 +40,8 @@ def test_a_request_pays_nothing_for_the_length_of_what_was_replaced() -> None:
     asked.clear()
     assert text_of(replaced.passages("d", count=1)) == ["z"]
     replaced.passages("d")
-    assert sum(asked) < 600
-    assert sum(map(len, replaced.passages("d"))) <= 8 * 4_000
+    assert sum(asked) < 300
+    assert sum(map(len, replaced.passages("d"))) <= 8 * 2_000
 
 
 def test_the_documents_own_latest_passage_comes_last() -> None:
