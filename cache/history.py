@@ -62,6 +62,7 @@ class History:
         self._max_bytes = max_bytes
         self._encode = encode
         self._count = 0
+        self._last = ""  # the text recorded last
         self._lock = threading.Lock()  # of the file
         self._forget()
         self._is_behind = False  # whether what is on disk is to be read before more is added
@@ -146,7 +147,7 @@ class History:
         self._short = ShortGrams()
         self._head = b""  # how the file begins that has what is remembered; another begins otherwise
         self._state: _State | None = None  # of that file when it was last looked at
-        self._last: str = ""  # the text recorded last
+        self._last = ""
         self._is_behind = True
 
     def _begin_with(self, state: _State | None) -> None:
