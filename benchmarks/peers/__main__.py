@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.engine import gguf_of
+from benchmarks.engine_costs import gguf_of
 from benchmarks.packages import Release, benchmark_cache
 from benchmarks.peers import bounds, plan, report
 from benchmarks.peers.figures import workload_figures

@@ -145,14 +145,46 @@ def truth(figures: Report) -> str:
 
 
 def quality(figures: Report) -> str:
-    """The infilling benchmark's pass rates, as it gives them: rows of names and values."""
-    rows = figures.get("rows", [])
-    if not rows:
-        return ""
-    head = list(rows[0])
-    return "### Quality: infilling of HumanEval\n\n" + table(
-        head, [[str(row.get(key, "")) for key in head] for row in rows]
+    """The infilling benchmark's figures: pass rates, and what they differ by."""
+    kinds = ("single", "multi", "all")
+    rates = [
+        (name, *(rate(by_kind.get(kind)) for kind in kinds)) for name, by_kind in figures["pass_rate"].items()
+    ]
+    pairs = [
+        (
+            pair,
+            signed(found["all"]),
+            f"{found['all']['only_first']} : {found['all']['only_second']}",
+            f"{found['all']['p']}",
+        )
+        for pair, found in figures["difference"].items()
+    ]
+    holes = figures["holes"]
+    return "\n\n".join(
+        (
+            "### Quality: infilling, tests run",
+            f"{figures['date']}: holes cut from the HumanEval solutions, {holes['single']} of one line and "
+            f"{holes['multi']} of several (`python -m benchmarks.infilling`). Shares that pass the problem's tests:",
+            table(("", "one line", "several lines", "all"), rates),
+            table(("difference", "all [95 % interval]", "only one passes", "p (McNemar)"), pairs),
+            f"{figures['texts_different_with_speculation']} of "
+            f"{figures['texts_compared_with_speculation']} texts differ between speculation on and off.",
+        )
     )
+
+
+def rate(figure: Report | None) -> str:
+    """A share with its interval and the number of samples."""
+    if not figure or not figure["n"]:
+        return "–"
+    value, low, high = (percent(figure[key]) for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}], n {figure['n']}"
+
+
+def signed(figure: Report) -> str:
+    """A difference of shares in points."""
+    value, low, high = (f"{100 * figure[key]:+.1f}" for key in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
 
 
 def interval(figure: Report | None) -> str:

@@ -64,6 +64,7 @@ class Workloads:
     def __init__(self, tokenizer: Tokenizer, markers: Markers, releases: Sequence[Release]) -> None:
         self.tokenizer, self.markers = tokenizer, markers
         self._releases = releases
+        self._upgrades: tuple[list[tuple[str, Hunk]], dict[str, Mapping[str, str]]] | None = None
         self._makers: dict[str, Callable[[], Workload]] = {
             "edits": self.edits,
             "languages": self.languages,
@@ -77,14 +78,16 @@ class Workloads:
         return self._makers[name]()
 
     def hunks(self) -> tuple[list[tuple[str, Hunk]], dict[str, Mapping[str, str]]]:
-        """Every hunk with the key of its workspace, and the workspaces."""
-        found, workspaces = [], {}
-        for release in self._releases:
-            made = upgrade(release, NARROW)
-            key = f"{release.name}=={release.old}"
-            workspaces[key] = made.workspace
-            found += [(key, hunk) for hunk in made.hunks]
-        return found, workspaces
+        """Every hunk with the key of its workspace, and the workspaces; comparing the files takes a while, once."""
+        if self._upgrades is None:
+            found, workspaces = [], {}
+            for release in self._releases:
+                made = upgrade(release, NARROW)
+                key = f"{release.name}=={release.old}"
+                workspaces[key] = made.workspace
+                found += [(key, hunk) for hunk in made.hunks]
+            self._upgrades = found, workspaces
+        return self._upgrades
 
     def edits(self) -> Workload:
         """The hunks that the replay samples, 60 lines before and 25 after the cursor, as far as prompts are short."""
@@ -130,13 +133,13 @@ class Workloads:
 
     def rewrite(self) -> Workload:
         """Functions of the old releases, to be written again with one of their parameters renamed."""
-        tasks, workspaces = [], {}
-        for release in self._releases:
-            key = f"{release.name}=={release.old}"
-            texts = upgrade(release, NARROW).workspace
-            workspaces[key] = texts
-            for path, text in texts.items():
-                tasks += [self.of_block(key, path, block) for block in blocks(text)]
+        _, workspaces = self.hunks()
+        tasks = [
+            self.of_block(key, path, block)
+            for key, texts in workspaces.items()
+            for path, text in texts.items()
+            for block in blocks(text)
+        ]
         small, large = BLOCK_TOKENS
         return Workload(sample([t for t in tasks if small <= t.max_tokens <= large]), workspaces)
 

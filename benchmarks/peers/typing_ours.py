@@ -69,9 +69,7 @@ class OurTyping:
         folders = sorted(path for path in self._root.iterdir() if path.is_dir())
         for folder in folders:
             command = [*SERVER, "index", str(folder)]
-            subprocess.run(
-                command, env=self._environment, check=True, timeout=INDEX_S, stderr=subprocess.DEVNULL
-            )
+            subprocess.run(command, env=self._environment, check=True, timeout=INDEX_S, capture_output=True)
         with patch.dict(os.environ, self._environment):  # the client gives its own environment on
             self._editor = Server([*SERVER, "serve", "--no-daemon"])
         uris = [folder.as_uri() for folder in folders]

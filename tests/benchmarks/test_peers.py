@@ -297,3 +297,46 @@ def test_a_table_has_every_system_and_its_ratio():
     text = tables.workload("edits", figures.workload_figures(records))
     assert "| ours/off | 1 | 1.00 | 2.0 |" in text and "2.00 [2.00, 2.00]" in text
     assert "0 of 1 texts differ" in text
+
+
+QUALITY = {
+    "date": "2026-01-01",
+    "holes": {"single": 2, "multi": 1},
+    "pass_rate": {"int8": {"all": {"n": 3, "passed": 2, "value": 0.667, "low": 0.3, "high": 1.0}}},
+    "difference": {
+        "int8 - off": {"all": {"n": 3, "value": 0.0, "low": 0.0, "high": 0.0, "only_first": 0, "only_second": 0}}
+    },
+    "texts_different_with_speculation": 0,
+    "texts_compared_with_speculation": 3,
+}  # fmt: skip
+QUALITY["difference"]["int8 - off"]["all"]["p"] = 1.0
+
+
+def test_a_report_has_tables_plots_and_quality(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(report, "PLOTS", tmp_path / "plots")
+    records = [record("a", ours_full=([1], [[1.0, 1]]), ours_off=([1], [[2.0, 1]]))]
+    rows = {"right_share": 0.5, "saved_share": 0.1, "cpu_s": 0.1, "evaluated": 3.0, "keystrokes": 4}
+    figure = {"value": 1.0, "low": 0.9, "high": 1.1, "n": 2}
+    ours = {**rows, "follows_ms": figure, "others_ms": {"p50": 9.0, "p95": 12.0}}
+    llama = {**rows, "follows_ms": None, "others_ms": None}
+    typing = {"ours": ours, "llama": llama, "others_ratio": figure, "waits": {"ours": [1.0, 2.0]}}
+    made = {
+        "date": "2026-01-01",
+        "machine": {"processor": "p", "threads": 2, "cores": 2, "instructions": "i", "python": "3"},
+        "peers": {"ours": {"version": "v"}, "transformers": {"version": "v", "dtype": "float32"}},
+        "not_started": {"llama": "missing"},
+        "workloads": {"edits": figures.workload_figures(records), "typing": typing},
+    }
+    made["bounds"] = bounds.judged(made)
+    readme, quality = tmp_path / "README.md", tmp_path / "quality.json"
+    readme.write_text(f"by hand\n{report.BEGIN}\n{report.END}\n", encoding="utf-8")
+    quality.write_text(json.dumps(QUALITY), encoding="utf-8")
+    report.write(made, quality, readme)
+    text = readme.read_text(encoding="utf-8")
+    assert "Not started: llama (missing)" in text and "float32" in text
+    assert "| met |" in text and "not measured" in text and "67 % [30 %, 100 %], n 3" in text
+    assert "plots/edits.svg" in text and sorted(p.name for p in (tmp_path / "plots").iterdir()) == [
+        "edits.svg",
+        "typing.svg",
+    ]
