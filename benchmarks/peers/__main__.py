@@ -12,11 +12,12 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from benchmarks.engine_costs import gguf_of
 from benchmarks.packages import Release, benchmark_cache
@@ -86,9 +87,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
                 parts = plan.plan_of(name, peers.started, options.limit)
                 total = min(len(workload.tasks), max((p.limit for p in parts.values()), default=0))
                 bar = bars.add_task(name, total=total)
-                records = running.run(
-                    name, workload, parts, lambda count, bar=bar: bars.update(bar, completed=count)
-                )
+                records = running.run(name, workload, parts, partial(moved, bars, bar))
                 workloads[name] = workload_figures(records)
             elif name == "truth":
                 workloads[name] = truth(results, options)
@@ -158,6 +157,11 @@ def machine(threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "spec_complete": importlib.metadata.version("spec-complete"),
     }
+
+
+def moved(bars: Progress, bar: TaskID, count: int) -> None:
+    """Shows how many tasks are done."""
+    bars.update(bar, completed=count)
 
 
 def progress() -> Progress:

@@ -75,7 +75,7 @@ def figure_at(report: Report, path: tuple[str, ...]) -> Figure | None:
     above: Any = None
     for key in path:
         if key == BEST and isinstance(above, Mapping):
-            key = (above.get("best") or {}).get("llama")
+            key = (above.get("best") or {}).get("llama") or BEST
         above = at
         at = at.get(key) if isinstance(at, Mapping) else None
     return at if isinstance(at, Mapping) and at.get("value") is not None else None

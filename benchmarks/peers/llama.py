@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-import llama_cpp as api
+import llama_cpp as api  # type: ignore[import-not-found]  # comes with the extra, or in another interpreter
 import numpy as np
-from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # type: ignore[import-not-found]
 
 CONTEXT = 4096
 BATCH = 2048  # positions of one call

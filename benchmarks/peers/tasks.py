@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from benchmarks.languages import language_tasks, languages
 from benchmarks.packages import Release
@@ -22,6 +22,8 @@ BLOCK_TOKENS = (80, 160)
 NOISE_PROMPT = (
     192  # tokens of the prompts of `noise`: drafts need a place to copy from, time is for the passes
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Workloads:
     def edits(self) -> Workload:
         """The hunks that the replay samples, 60 lines before and 25 after the cursor, as far as prompts are short."""
         found, workspaces = self.hunks()
-        tasks = [self.of_hunk(hunk, key) for key, hunk in sample(found)]
+        tasks = [self.of_hunk(hunk, key) for key, hunk in some(found)]
         return Workload([task for task in tasks if len(task.prompt) <= MOST_PROMPT], workspaces)
 
     def of_hunk(self, hunk: Hunk, workspace: str, language: str = "python") -> PeerTask:
@@ -109,7 +111,8 @@ class Workloads:
     def languages(self) -> Workload:
         """Hunks of other languages' packages, the languages in turns."""
         decode, encode = self.tokenizer.decode, self.tokenizer.encode
-        by_language, workspaces = [], {}
+        by_language: list[list[PeerTask]] = []
+        workspaces: dict[str, Mapping[str, str]] = {}
         for language in languages():
             found = language_tasks(language, encode, NARROW)
             workspaces |= {key: dict(texts) for key, texts in found.workspaces.items()}
@@ -141,7 +144,7 @@ class Workloads:
             for block in blocks(text)
         ]
         small, large = BLOCK_TOKENS
-        return Workload(sample([t for t in tasks if small <= t.max_tokens <= large]), workspaces)
+        return Workload(some([t for t in tasks if small <= t.max_tokens <= large]), workspaces)
 
     def of_block(self, workspace: str, path: str, block: Block) -> PeerTask:
         """The function, what is to change, and room for the function as it should become."""
@@ -202,6 +205,12 @@ def blocks(text: str) -> Iterator[Block]:
                 new = f"new_{old}"
                 yield Block(node.lineno, before, word.sub(new, before), old, new)
                 break
+
+
+def some(items: Sequence[T]) -> list[T]:
+    """The replay's fixed random sample, of anything."""
+    anything: Any = items
+    return cast("list[T]", sample(anything))
 
 
 def _in_turns(tasks: Sequence[Task]) -> list[Task]:

@@ -24,6 +24,7 @@ READY_S = 300.0
 INDEX_S = 120.0
 QUIET_S = 2.0  # after a file is opened: what the server does then is not the keystrokes'
 WANTED = {"status": True, "telemetry": True, "moreAvailable": True}  # as our plugins
+WITHOUT_MODEL = ("no_engine", "not_ready", "failed")
 SERVER = (sys.executable, "-I", "-m", "lsp_server")
 
 
@@ -121,6 +122,8 @@ class OurTyping:
         answered_at, result = self._reply(number)
         cpu_s, self._cpu_s = self._cpu_s, self._cpu_now()
         record = self._record(told)
+        if record.get("reason") in WITHOUT_MODEL:
+            raise PeerError("our server has no model")
         items = result["items"] if result else []
         text, replaced = ghost_of(items[0], place) if items else ("", 0)
         self._completion = items[0]["command"]["arguments"][0] if items else ""
