@@ -36,7 +36,7 @@ LOOK_EVERY = 9  # keys
 SLIP_EVERY = 23
 ACCEPT_SHARE = 0.5  # of the answers that are what was going to be typed
 LOADED_S = 120.0
-FIRST_ANSWER_S = 30.0  # someone who opens a file looks at it first: meanwhile the prompt is read
+FIRST_ANSWER_S = 60.0  # someone who opens a file looks at it first: meanwhile the prompt is read
 LAST_ANSWER_S = 3.0
 UNBALANCED_SHARE = 0.02  # a request may be held up between two clocks on a busy machine
 IDLE_EXIT_MINUTES = 0.1  # nothing is left behind
@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--file", type=Path, default=REPOSITORY / "lsp_server/documents.py")
     parser.add_argument("--neovim", default="0.12", choices=("0.12", "0.11"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pace", type=float, default=1.0, help="factor on all pauses, for slow machines")
     parser.add_argument("--off-share", type=float, default=0.0, help="completions made without drafts")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where log, JSON and page are left")
     arguments = parser.parse_args()
@@ -65,6 +66,7 @@ def main() -> int:
             arguments.keystrokes,
             arguments.neovim,
             arguments.seed,
+            arguments.pace,
             {"SPEC_COMPLETE_SPECULATION_OFF_SHARE": str(arguments.off_share)},
         )
         print(
@@ -88,6 +90,7 @@ def session(
     keystrokes: int,
     version: str = "0.12",
     seed: int = 0,
+    pace: float = 1.0,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Counter[str], Path]:
     """Types into a copy of ``file`` in ``place``; the keys by kind, and the latency log."""
@@ -111,7 +114,7 @@ def session(
         neovim.nvim.current.window.cursor = (before.count("\n"), 0)
         neovim.keys("A")
         keys = Counter(
-            _type(neovim, before.removesuffix("\n"), "\n" + target, keystrokes, random.Random(seed))
+            _type(neovim, before.removesuffix("\n"), "\n" + target, keystrokes, pace, random.Random(seed))
         )
         time.sleep(LAST_ANSWER_S)
     finally:
@@ -139,7 +142,9 @@ def _status(neovim: Neovim) -> str:
     return str(neovim.lua("return require('spec-complete.status').last").get("kind", ""))
 
 
-def _type(neovim: Neovim, before: str, target: str, keystrokes: int, chosen: random.Random) -> Iterator[str]:
+def _type(
+    neovim: Neovim, before: str, target: str, keystrokes: int, pace: float, chosen: random.Random
+) -> Iterator[str]:
     """Presses ``keystrokes`` keys; the kind of each."""
     wanted = before + target
     for number in range(1, keystrokes + 1):
@@ -157,7 +162,7 @@ def _type(neovim: Neovim, before: str, target: str, keystrokes: int, chosen: ran
         if number == 1:
             _look_for_answer(neovim)
         else:
-            time.sleep(LOOK_S if number % LOOK_EVERY == 0 else chosen.uniform(*KEY_S))
+            time.sleep(pace * (LOOK_S if number % LOOK_EVERY == 0 else chosen.uniform(*KEY_S)))
 
 
 def _look_for_answer(neovim: Neovim) -> None:

@@ -170,11 +170,13 @@ class Recorder:
 
     def _record(self, ticket: Ticket, source: Source, route: Route, post_ms: float, **rest: Any) -> None:
         total_ms = (time.perf_counter() - ticket.received_s) * 1000
-        metrics, queue_ms = _spent(ticket, source.flight, total_ms - post_ms)
         facts, flight = self.facts, source.flight
         speculation = facts.speculation if flight is None else flight.plan.speculation
+        # the metrics of a generation that goes on are read now
+        taken = None if flight is None or flight.done else _spent(ticket, flight, total_ms - post_ms)
 
         def make() -> dict[str, Any]:
+            metrics, queue_ms = taken or _spent(ticket, flight, total_ms - post_ms)
             return request_record(
                 id=ticket.id,
                 trigger="automatic" if ticket.automatic else "invoked",

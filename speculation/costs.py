@@ -15,8 +15,6 @@ from itertools import accumulate
 from pathlib import Path
 from time import perf_counter
 
-import torch
-
 from speculation.verifier.base import Verifier
 
 MOST_POSITIONS = 64
@@ -129,6 +127,8 @@ def profile(verifier: Verifier, budget_s: float = BUDGET_S) -> CostTable:
 
 def table_path(folder: Path, verifier: Verifier) -> Path:
     """Where the table of a verifier is kept."""
+    import torch  # here: who only reads tables, as `stats` does, starts without it
+
     capabilities = verifier.capabilities
     threads = f"{torch.get_num_threads()}t"
     parts = (

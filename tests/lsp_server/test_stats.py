@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import tracemalloc
 from datetime import datetime, timezone
 
@@ -417,6 +419,21 @@ def test_rotated_logs_are_read_oldest_first(tmp_path):
     ]  # fmt: skip
 
 
+def test_the_summary_needs_no_torch():
+    code = "import sys, lsp_server.stats, lsp_server.stats_html; print('torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_numbers_that_are_no_measurements_make_a_line_foreign(tmp_path):
+    wrong = [{"total_ms": 1e300}, {"forwards": 10**30}, {"passes_by_positions": {"-1": 2}}, {"oom_count": -1}]
+    path = log.write(tmp_path / "log", log.DRAFTED, *(log.DRAFTED | fields for fields in wrong))
+    summary = summarise([path])
+    assert (summary["log"]["foreign"], summary["overall"]["n"]) == (4, 1)
+
+
 class TestCommand:
     def test_json_is_the_summary(self, tmp_path, capsys):
         path = log.whole(tmp_path / "log")
@@ -453,6 +470,25 @@ class TestCommand:
         assert (
             capsys.readouterr().err
             == f"spec-complete: cannot read {tmp_path / 'none'}: No such file or directory\n"
+        )
+
+    @pytest.mark.parametrize("arguments", [["--since", "yesterday"], ["--json"]])
+    def test_bad_input_is_exit_code_2_and_one_clear_line(self, tmp_path, capsys, arguments):
+        assert main(["stats", str(tmp_path), *arguments]) == 2  # a directory is no log
+        captured = capsys.readouterr()
+        assert not captured.out and captured.err.startswith("spec-complete: ")
+        assert captured.err.count("\n") == 1
+
+    def test_an_empty_log_and_foreign_lines_are_no_error(self, tmp_path, capsys):
+        empty = tmp_path / "empty"
+        empty.touch()
+        assert main(["stats", str(empty)]) == 0
+        assert capsys.readouterr().out.startswith("0 requests and 0 outcomes")
+        foreign = tmp_path / "foreign"
+        foreign.write_bytes(b"not json\n\xff\x00\n{}\n")
+        assert main(["stats", str(foreign)]) == 0
+        assert "left out: cut short or not JSON 2, of another kind or version 1" in (
+            capsys.readouterr().out.replace("\N{NO-BREAK SPACE}", " ")
         )
 
     def test_the_schema_is_printed(self, capsys):
