@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--file", type=Path, default=REPOSITORY / "lsp_server/documents.py")
     parser.add_argument("--neovim", default="0.12", choices=("0.12", "0.11"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--model", default="", metavar="NAME", help="default: the one for this device")
     parser.add_argument("--pace", type=float, default=1.0, help="factor on all pauses, for slow machines")
     parser.add_argument("--off-share", type=float, default=0.0, help="completions made without drafts")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where log, JSON and page are left")
@@ -67,7 +68,10 @@ def main() -> int:
             arguments.neovim,
             arguments.seed,
             arguments.pace,
-            {"SPEC_COMPLETE_SPECULATION_OFF_SHARE": str(arguments.off_share)},
+            {
+                "SPEC_COMPLETE_SPECULATION_OFF_SHARE": str(arguments.off_share),
+                "SPEC_COMPLETE_MODEL": arguments.model,
+            },
         )
         print(
             "keystrokes:",
