@@ -16,8 +16,8 @@ from pathlib import Path
 
 from cache.durable import replace_synced
 from cache.gram_trie import GRAM, gram_key
-from cache.ngrams import MAX_MATCH, Match
-from cache.segment import FORMAT, Segment, SegmentDamagedError
+from cache.ngrams import Match
+from cache.segment import FORMAT, Before, Segment, SegmentDamagedError
 
 MANIFEST = "manifest.json"
 
@@ -109,20 +109,23 @@ class FrozenIndex:
 
     def query(self, context: Sequence[int], max_hits: int = 8) -> list[Match]:
         """The longest, then most recent, places where the context's end occurs; at least 4 tokens agree."""
-        if len(context) < GRAM or not self._segments:
+        segments = self._segments
+        if len(context) < GRAM or not segments:
             return []
         key = gram_key(context[-GRAM:])
-        back = [*context[-MAX_MATCH:]][::-1]
-        hits = [
-            (length, -age, position, segment)
-            for age, segment in enumerate(self._segments)
-            for length, position in segment.hits(key, back)
-        ]
-        hits.sort(key=lambda hit: hit[:3], reverse=True)
+        before: Before | None = None
+        hits: list[tuple[int, int, int]] = []
+        for age, segment in enumerate(segments):
+            positions = segment.positions(key)
+            if positions:
+                if before is None:
+                    before = Before(context)
+                hits += [(length, -age, position) for length, position in segment.hits(positions, before)]
+        hits.sort(reverse=True)
         del hits[max_hits:]
         return [
-            Match(length, segment.path_at(position), segment, position)
-            for length, _, position, segment in hits
+            Match(length, segments[-age].path_at(position), segments[-age], position)
+            for length, age, position in hits
         ]
 
     def continuation(self, match: Match, count: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 A marisa-trie gives each gram a dense number; an array gives, by that number, the gram's only position (most
 have one) or where its list of positions stands. Keeping the positions beside the trie, not in its records,
-makes building and queries faster at the same size (``python -m benchmarks.index`` measures both).
+makes building and queries faster and the files smaller (``python -m benchmarks.index`` measures both).
 
 A gram is written as a string, one code point a token: id + 0x100, with the surrogates left out (no NUL, which
 gives wrong answers). Grams are sorted and counted in numpy.
@@ -20,13 +20,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cache.durable import sync, write_synced
+from cache.packed import LIMIT
 
 GRAM = 4  # tokens
 MAX_POSITIONS = 32  # most recent positions kept of one gram
-SEPARATOR = 0xFFFF_FFFF  # stands between documents: no token has this id
+SEPARATOR = LIMIT - 1  # stands between documents: no token has this id
+MOST_TOKENS = 1 << 26  # of a segment: so many places can be told apart
 PARTS = ("trie", "places", "lists")
 
-_LISTED = 0x8000_0000  # flag of a place: the rest is where its list stands, not a position
+# a place is a position, or this flag, the number of positions less one, and where their list begins
+_LISTED = 0x8000_0000
+_START_BITS = 26
+_START_MASK = (1 << _START_BITS) - 1
+_COUNT_MASK = MAX_POSITIONS - 1
 _FIRST_SURROGATE = 0xD800
 _SURROGATES = 0x800
 
@@ -45,30 +51,36 @@ class GramTrie:
     def __init__(self, directory: Path) -> None:
         self._trie = marisa_trie.Trie()
         self._trie.mmap(str(directory / "trie"))
+        self._get = self._trie.get
         self._places = map_array(directory / "places")
         self._lists = map_array(directory / "lists")
 
     def positions(self, key: str) -> Sequence[int]:
         """Where a gram ends, the most recent first."""
-        number = self._trie.get(key)
+        number = self._get(key)
         if number is None:
             return ()
         place = self._places[number]
         if place < _LISTED:
             return (place,)
-        start = place - _LISTED
-        return self._lists[start + 1 : start + 1 + self._lists[start]].tolist()
+        start = place & _START_MASK
+        return self._lists[start : start + (place >> _START_BITS & _COUNT_MASK) + 1].tolist()
 
 
 def write(directory: Path, tokens: Tokens) -> None:
-    """Builds and saves the trie over a token array; grams that contain a separator are left out."""
+    """Builds and saves the trie over a token array; grams that contain a separator are left out.
+
+    Raises ValueError where there are MOST_TOKENS or more.
+    """
+    if len(tokens) >= MOST_TOKENS:
+        raise ValueError(f"{len(tokens)} tokens are too many for one segment")
     positions, grams, starts = _recent(tokens)
     counts = np.diff(np.append(starts, len(positions)))
     single = counts == 1
     lists, list_starts = _lists(positions, starts[~single], counts[~single])
     values = np.empty(len(starts), np.uint32)
     values[single] = positions[starts[single]]
-    values[~single] = list_starts | np.uint32(_LISTED)
+    values[~single] = _LISTED | (counts[~single] - 1) << _START_BITS | list_starts
     keys = _strings(grams[starts])
     trie = marisa_trie.Trie(keys)
     places = np.empty_like(values)
@@ -121,14 +133,11 @@ def _ranks(begins: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
 
 def _lists(
     positions: Tokens, starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
-) -> tuple[Tokens, Tokens]:
-    """Lists behind one another, each led by its length, and where each begins."""
-    begins = np.cumsum(counts + 1) - (counts + 1)
-    lists = np.empty(int((counts + 1).sum()), np.uint32)
-    lists[begins] = counts
-    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    lists[np.repeat(begins + 1, counts) + within] = positions[np.repeat(starts, counts) + within]
-    return lists, begins.astype(np.uint32)
+) -> tuple[Tokens, npt.NDArray[np.int64]]:
+    """Lists behind one another, and where each begins."""
+    begins = np.cumsum(counts) - counts
+    within = np.arange(int(counts.sum())) - np.repeat(begins, counts)
+    return positions[np.repeat(starts, counts) + within], begins
 
 
 def _strings(grams: Tokens) -> list[str]:

@@ -20,6 +20,8 @@ from cache import gram_trie, segment
 from cache.frozen_index import FrozenIndex, Manifest, directory_for, indexes_of
 from cache.gram_trie import GRAM, MAX_POSITIONS, SEPARATOR, GramTrie, gram_key
 from cache.index_builder import IndexBuilder, IndexBusyError, read_stats, remove
+from cache.ngrams import MAX_MATCH
+from cache.packed import pack_few
 from cache.segment import IndexedFile, Segment
 from cache.workspace import Workspace
 
@@ -91,6 +93,62 @@ def test_the_trie_gives_every_gram_its_positions(
 def test_of_many_equal_grams_the_most_recent_are_kept(tmp_path: Path) -> None:
     trie = trie_over(tmp_path, [1, 2, 3, 4] * 100)
     assert list(trie.positions(gram_key([1, 2, 3, 4]))) == list(range(399, 399 - 4 * MAX_POSITIONS, -4))
+
+
+documents = st.lists(st.lists(st.sampled_from([0, 0, 1, 151_935]), max_size=60), min_size=1, max_size=4)
+
+
+@given(documents, documents, st.data())
+@settings(max_examples=60, deadline=None)
+def test_agreement_is_counted_as_a_plain_search_counts_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    older: list[list[int]],
+    newer: list[list[int]],
+    data: st.DataObject,
+) -> None:
+    base = tmp_path_factory.mktemp("index")
+    manifest = Manifest(str(base))
+    for name, texts in (("1", older), ("2", newer)):
+        contents = [(IndexedFile(f"{name}/{n}", 0, 0, ""), tokens) for n, tokens in enumerate(texts)]
+        manifest.segments[name] = segment.write(base / name, contents)
+    manifest.write(base)
+    index = FrozenIndex(base)
+    index.refresh()
+    text = data.draw(st.sampled_from([*older, *newer]))
+    end = data.draw(st.integers(0, len(text)))
+    odd = data.draw(st.lists(st.integers(0, 1), max_size=2))  # what stands nowhere before it
+    context = odd + text[data.draw(st.integers(0, end)) : end]
+    expected: list[tuple[int, str, list[int]]] = []
+    for name, texts in (("2", newer), ("1", older)):
+        places = []
+        for number, tokens in enumerate(texts):
+            for at in range(len(tokens)):
+                length = 0
+                while length < min(MAX_MATCH, len(context), at + 1):
+                    if tokens[at - length] != context[-1 - length]:
+                        break
+                    length += 1
+                if length >= GRAM:
+                    places.append((length, f"{name}/{number}", tokens[at + 1 : at + 9]))
+        expected += places[::-1][:MAX_POSITIONS]
+    expected.sort(key=lambda place: -place[0])  # stable: the most recent first among equals
+    found = index.query(context, 10)
+    assert [(hit.length, hit.document, index.continuation(hit, 8)) for hit in found] == expected[:10]
+
+
+def test_token_0_agrees_with_nothing_beyond_the_ends_of_context_and_segment(tmp_path: Path) -> None:
+    contents = [(IndexedFile("a", 0, 0, ""), [1, 2, 3, 4, 5, 0, 0, 0, 6, 7, 8, 9])]
+    Manifest("/", {"s": segment.write(tmp_path / "s", contents)}).write(tmp_path)
+    index = FrozenIndex(tmp_path)
+    index.refresh()
+    assert [hit.length for hit in index.query([0, 0, 0, 1, 2, 3, 4])] == [4]
+    assert [hit.length for hit in index.query([6, 7, 8, 9])] == [4]
+    assert [hit.length for hit in index.query([0, 6, 7, 8, 9])] == [5]
+
+
+def test_more_tokens_than_positions_can_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="too many"):
+        gram_trie.write(tmp_path, np.broadcast_to(np.uint32(7), gram_trie.MOST_TOKENS))
 
 
 def test_matches_are_the_longest_then_the_most_recent(bench: Bench) -> None:
@@ -205,7 +263,7 @@ def test_what_became_secret_or_ignored_leaves_the_disk(bench: Bench) -> None:
     bench.write("a.py", "alpha = 1")
     bench.write("notes.py", "password hunter2 is mine")
     bench.build()
-    tokens = np.array(encode("hunter2"), np.uint32).tobytes()
+    tokens = pack_few(encode("hunter2"))
 
     def on_disk() -> bool:
         return any(tokens in path.read_bytes() for path in bench.directory.rglob("tokens"))
