@@ -35,8 +35,10 @@ class PassageProposer:
         for text in reversed(self._texts):
             if context.fresh:
                 found.append(Continuation(self._start, 1, text.tokens, 1, not found))
-            for number, (length, at) in enumerate(text.places(context.tokens)):
-                found.append(Continuation(self._inside, length, text.tokens, at, number == 0))
+            newest = True
+            for length, at in text.places(context.tokens):
+                found.append(Continuation(self._inside, length, text.tokens, at, newest))
+                newest = False
         return found
 
 

@@ -41,14 +41,18 @@ class SearchableText:
 
         Places where two tokens agree; only where there are none, places where one does.
         """
+        if not context:
+            return []
+        last = chr(context[-1])
+        if last not in self._text:
+            return []
         tokens = self.tokens
         find = self._text.rfind
-        last = len(tokens) - 1  # a place must have a token after it
         found: list[tuple[int, int]] = []
-        gram = chr(context[-1]) if context else ""
-        for size in (2, 1) if len(context) > 1 else (1,) if context else ():
-            stop = last
-            wanted = chr(context[-2]) + gram if size == 2 else gram
+        grams = (chr(context[-2]) + last, last) if len(context) > 1 else (last,)
+        for wanted in grams:
+            size = len(wanted)
+            stop = len(tokens) - 1  # a place must have a token after it
             before: Sequence[int] | None = None
             for _ in range(PLACES):
                 at = find(wanted, 0, stop)
