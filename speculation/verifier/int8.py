@@ -71,13 +71,17 @@ class Int8Verifier:
         architecture = read_architecture(directory)
         backend = backend or working_backend()
         pair_bound = backend in INTEGER_BACKENDS and not has_wide_accumulation()
-        weights = cached_weights(directory, architecture, cache_dir, key, pair_bound)
+
+        def run(file: Path, ids: Tensor) -> Tensor:
+            return FusedModel(architecture, file, backend).run(ids)
+
+        weights = cached_weights(directory, architecture, cache_dir, key, pair_bound, run)
         try:
             model = FusedModel(architecture, weights, backend)
         except DamagedFileError as error:
             print(f"{error}; it is made again", file=sys.stderr)
             weights.unlink(missing_ok=True)
-            weights = cached_weights(directory, architecture, cache_dir, key, pair_bound)
+            weights = cached_weights(directory, architecture, cache_dir, key, pair_bound, run)
             model = FusedModel(architecture, weights, backend)
         return cls(model, name, max_context)
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from speculation.verifier.architecture import Architecture, rope_frequencies
-from speculation.verifier.attention import Attention, Plan
-from speculation.verifier.int8_linear import BACKENDS, Product, row_scale
-from speculation.verifier.weights import WeightFile
+from speculation.verifier.attention import Attention, Plan, plan_pass, width_of
+from speculation.verifier.int8_linear import BACKENDS, INTEGER_BACKENDS, Product, row_scale, twice_rounded
+from speculation.verifier.weights import TWICE_ROUNDED, WeightFile
 
 _PAD = 8  # floats behind a hidden state; the first holds the norm's epsilon
 _VECTOR = 32  # floats: flat operators leave no scalar tail where a thread's share is a multiple of this
@@ -55,13 +55,15 @@ class FusedModel:
         self._frequencies = rope_frequencies(architecture)
         self.weight_bytes = weights.stat().st_size
         file = WeightFile(weights)
+        twice = TWICE_ROUNDED in file and backend in INTEGER_BACKENDS
         root = (
             architecture.hidden**0.5
         )  # rows are divided by the norm of their sum of squares, not of their mean
 
         def linear(name: str) -> Linear:
             bias = file.read(f"{name}.bias") if f"{name}.bias" in file else None
-            return Linear(BACKENDS[backend](file.read(f"{name}.weight"), file.read(f"{name}.scale")), bias)
+            product = BACKENDS[backend](file.read(f"{name}.weight"), file.read(f"{name}.scale"))
+            return Linear(twice_rounded(product) if twice else product, bias)
 
         def layer(index: int) -> Layer:
             return Layer(
@@ -119,6 +121,13 @@ class FusedModel:
     def logits(self, state: Tensor) -> Tensor:
         """Logits ``[n, vocab]`` of final states."""
         return self._normalised(self._head, self._norm, state, state[:, : self.architecture.hidden])
+
+    @torch.inference_mode()
+    def run(self, ids: Tensor) -> Tensor:
+        """Logits ``[n, vocab]`` of a whole text."""
+        geometry = self.architecture.geometry
+        slots = torch.zeros(self.architecture.layers, width_of(len(ids)), geometry.kv_width)
+        return self.logits(self.forward(ids, plan_pass(0, len(ids), None, geometry), slots))
 
     def _normalised(self, linear: Linear, norm: Tensor, state: Tensor, hidden: Tensor) -> Tensor:
         """The product of the hidden states' root-mean-square norm. ``state`` ends in the norm's epsilon."""

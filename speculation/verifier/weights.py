@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,15 +31,20 @@ from speculation.verifier.int8_linear import quantize
 
 _FORMAT = 3  # of the cached file; part of its name
 
+TWICE_ROUNDED = "twice_rounded"  # there where activations are to be rounded to twice as many bits
+MOST_DIVERGENCE = 0.01  # nats from float32 on the calibration text, before they are
+
 Tensors = dict[str, Tensor]
+Run = Callable[[Path, Tensor], Tensor]
 
 
 def cached_weights(
-    directory: Path, architecture: Architecture, cache_dir: Path, key: str, pair_bound: bool
+    directory: Path, architecture: Architecture, cache_dir: Path, key: str, pair_bound: bool, run: Run
 ) -> Path:
     """The file with the int8 weights of the model in ``directory``; made on first use, written atomically.
 
-    ``key``: a hash of the source model's files.
+    ``key``: a hash of the source model's files. ``run``: the logits that a file of weights gives for ids; where they
+    are too far from float32's, the file says that activations are to be rounded twice.
 
     Raises:
         cache.models.ModelNotAvailable: the model they would be made from is damaged.
@@ -52,30 +58,46 @@ def cached_weights(
         if not path.exists():
             require_whole(directory)
             with working(f"Rounding the weights of {directory.name} to int8 (once)"):
-                _write(int8_tensors(directory, architecture, pair_bound), path)
+                _make(directory, architecture, pair_bound, run, path)
             for stale in set(cache_dir.glob(f"{key[:24]}-{rounding}-v*.safetensors")) - {path}:
                 stale.unlink(missing_ok=True)
     return path
 
 
-def _write(tensors: Tensors, path: Path) -> None:
+def _make(directory: Path, architecture: Architecture, pair_bound: bool, run: Run, path: Path) -> None:
     """Puts a sealed file in place when it is on the disk."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    tensors, ids, expected = int8_tensors(directory, architecture, pair_bound)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".partial")
     os.close(handle)
+    temporary = Path(name)
     try:
-        sums = seal(
-            (n, tuple(t.shape), t.flatten().view(torch.uint8).numpy().data) for n, t in tensors.items()
-        )
-        save_file(tensors, temporary, sums)
-        sync(Path(temporary))
-        Path(temporary).replace(path)
+        _write(tensors, temporary)
+        if divergence(expected, run(temporary, ids)) > MOST_DIVERGENCE:
+            tensors[TWICE_ROUNDED] = torch.ones(1, dtype=torch.int8)
+            _write(tensors, temporary)
+        sync(temporary)
+        temporary.replace(path)
         sync_directory(path.parent)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def int8_tensors(directory: Path, architecture: Architecture, pair_bound: bool) -> Tensors:
-    """All tensors of the fused forward: ``<layer>.<name>.weight`` int8, ``.scale`` and ``.bias`` float32."""
+def _write(tensors: Tensors, path: Path) -> None:
+    sums = seal((n, tuple(t.shape), t.flatten().view(torch.uint8).numpy().data) for n, t in tensors.items())
+    save_file(tensors, path, sums)
+
+
+def divergence(expected: Tensor, found: Tensor) -> float:
+    """Mean Kullback-Leibler divergence, nats, of the distributions of logits ``[n, vocab]``."""
+    wanted, got = (torch.log_softmax(logits, -1) for logits in (expected, found))
+    return float((wanted.exp() * (wanted - got)).sum(-1).mean())
+
+
+def int8_tensors(
+    directory: Path, architecture: Architecture, pair_bound: bool
+) -> tuple[Tensors, Tensor, Tensor]:
+    """All tensors of the fused forward: ``<layer>.<name>.weight`` int8, ``.scale`` and ``.bias`` float32; and the
+    calibration text's ids with float32's logits for them."""
     with Checkpoint(directory) as source:
         embedding = source("model.embed_tokens.weight")
         ids = calibration_ids(directory, architecture.vocab)
@@ -86,11 +108,13 @@ def int8_tensors(directory: Path, architecture: Architecture, pair_bound: bool) 
             _mlp(layer, architecture, source, floats, tensors)
         norm = source("model.norm.weight").float()
         head = (embedding if architecture.tied else source("lm_head.weight")).float()
-        factors = best_factors(floats.norm(norm), head, pair_bound)
+        rows = floats.norm(norm)
+        factors = best_factors(rows, head, pair_bound)
+        expected = rows @ head.T
         tensors["norm"] = norm / factors
         tensors.linear("head", head * factors)
         tensors["embedding"] = embedding.bfloat16()
-    return tensors
+    return tensors, ids, expected
 
 
 class Rounding(Tensors):

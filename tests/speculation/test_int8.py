@@ -310,6 +310,47 @@ def test_outliers_in_the_activations_are_moved_into_the_weights() -> None:
     assert torch.equal(best_factors(torch.ones(8, 48), weight, pair_bound=True), torch.ones(48))
 
 
+def test_rounding_twice_brings_rows_nearer_and_keeps_them_invariant() -> None:
+    from speculation.verifier.int8_linear import BACKENDS, quantize, row_scale, twice_rounded
+
+    generator = torch.Generator().manual_seed(0)
+    weight, scale = quantize(torch.randn(96, 128, generator=generator), pair_bound=True)
+    rows = torch.randn(70, 128, generator=generator)
+    rows[:, 5] *= 50  # an outlier leaves the others few levels
+    rows /= row_scale(rows)
+    exact = rows @ (weight.float() * scale[:, None]).T
+    once, twice = BACKENDS["packed"](weight, scale), twice_rounded(BACKENDS["packed"](weight, scale))
+    assert (twice(rows) - exact).std() < (once(rows) - exact).std() / 50
+    for size in (1, 3, 8, 33):
+        assert torch.equal(torch.cat([twice(piece) for piece in rows.split(size)]), twice(rows)), size
+
+
+@pytest.mark.parametrize("limit", [-1.0, 1e9])
+def test_activations_are_rounded_twice_where_the_measured_divergence_asks_for_it(
+    limit: float, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cache.sealed import SealedFile
+    from speculation.verifier import weights
+
+    load(models, "llama, tied, biased")
+    monkeypatch.setattr(weights, "MOST_DIVERGENCE", limit)
+    verifier = Int8Verifier.load(models / "llama--tied--biased", "small", "key", tmp_path)
+    [path] = tmp_path.glob("*.safetensors")
+    assert (weights.TWICE_ROUNDED in SealedFile(path)) == (limit < 0)
+    assert verifier.capabilities.row_invariant
+    test_every_pass_size_gives_the_same_bits(verifier)
+    test_tree_nodes_equal_their_chains(verifier, 62)
+
+
+def test_the_divergence_is_that_of_the_distributions() -> None:
+    from speculation.verifier.weights import divergence
+
+    logits = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 5.0]])
+    assert divergence(logits, logits + 7) == pytest.approx(0, abs=1e-6)
+    even = divergence(torch.log(torch.tensor([[0.5, 0.5]])), torch.log(torch.tensor([[0.9, 0.1]])))
+    assert even == pytest.approx(0.5108, abs=1e-3)
+
+
 def test_the_text_that_weights_are_rounded_by_never_changes() -> None:
     """Other text means other weights under the same name in the cache: then the format's number must change."""
     import hashlib
