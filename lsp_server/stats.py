@@ -132,15 +132,19 @@ class Summary:
 
 
 class _Answer:
-    """An answer with text, until its outcomes are known. Only its best outcome counts."""
+    """An answer with text, until its outcomes are known. Only its best outcome counts.
 
-    __slots__ = ("group", "outcome", "shown", "taken")
+    One that goes on after it was accepted can be accepted again: what it gave is added up.
+    """
+
+    __slots__ = ("group", "outcome", "shown", "taken", "unchecked")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.outcome = ""
         self.shown = False
         self.taken = 0
+        self.unchecked: tuple[int, ...] = ()  # characters of acceptances that were not looked at again yet
 
     def settle(self, event: Outcome) -> None:
         group = self.group
@@ -148,15 +152,20 @@ class _Answer:
             group.outcomes["shown"] += not self.shown
             self.shown = True
         elif event.outcome == "kept":
-            group.characters["checked"] += self.taken
-            group.characters["kept"] += event.characters
+            if self.unchecked:
+                group.characters["checked"] += self.unchecked[0]
+                group.characters["kept"] += event.characters
+                self.unchecked = self.unchecked[1:]
         elif OUTCOME_RANK[event.outcome] >= OUTCOME_RANK.get(self.outcome, 0):
             if self.outcome:
                 group.outcomes[self.outcome] -= 1
             group.outcomes[event.outcome] += 1
+            earlier = self.taken if self.outcome == "accepted" else 0
             self.outcome = event.outcome
-            group.characters["taken"] += event.characters - self.taken
-            self.taken = event.characters
+            group.characters["taken"] += earlier + event.characters - self.taken
+            self.taken = earlier + event.characters
+            if event.outcome == "accepted":
+                self.unchecked += (event.characters,)
 
 
 @contextlib.contextmanager

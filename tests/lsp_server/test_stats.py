@@ -149,6 +149,14 @@ def test_a_worse_outcome_does_not_replace_a_better_one(tmp_path):
     assert (outcomes["partial"], outcomes["superseded"], outcomes["taken_characters"]) == (1, 0, 9)
 
 
+def test_an_answer_that_goes_on_and_is_accepted_again_adds_up(tmp_path):
+    events = [log.outcome("1", kind, n) for kind, n in (("partial", 3), ("accepted", 8), ("accepted", 5))]
+    events += [log.outcome("1", "kept", 8), log.outcome("1", "kept", 4)]
+    outcomes = summarise([log.write(tmp_path / "log", log.DRAFTED, *events)])["overall"]["outcomes"]
+    assert (outcomes["accepted"], outcomes["partial"], outcomes["taken_characters"]) == (1, 0, 13)
+    assert outcomes["kept_share"] == pytest.approx(12 / 13)  # each acceptance by what it inserted
+
+
 def test_output_lengths(summary):
     lengths = summary["overall"]["output_tokens"]
     assert (lengths["n"], lengths["p50"]) == (3, 5.0)
