@@ -214,8 +214,8 @@ def _spent(
         metrics = metrics_since(metrics, ticket.joined)
     queue_ms = max(0.0, (flight.started_s - ticket.received_s) * 1000)
     engine_ms = sum(getattr(metrics, stage) for stage in STAGES if stage != "queue_ms")
-    if metrics.ttft_ms and ticket.joined is None:
-        metrics.ttft_ms += queue_ms
+    if metrics.ttft_ms:  # from this request's receipt, also where the generation began before it
+        metrics.ttft_ms = max(0.0, metrics.ttft_ms + (flight.started_s - ticket.received_s) * 1000)
     missing_ms = elapsed_ms - queue_ms - engine_ms
     if missing_ms > 0 and not flight.done:  # answered during a pass, which is in no counter yet
         stage = "verify_ms" if metrics.committed or metrics.forwards else "prefill_ms"
