@@ -61,4 +61,6 @@ def test_a_request_after_a_move_in_idle_time_evaluates_next_to_nothing(tokenizer
     ahead = anchor.ahead(after(4))
     moved = asked(after(4), (ahead.place.line, ahead.frozen), only=True)
     anchor.adopt(ahead)
-    assert asked(after(12), anchor.at(after(12))) < 100 < moved, "one that had to move now would evaluate it all"
+    assert asked(after(12), anchor.at(after(12))) < 100 < moved, (
+        "one that had to move now would evaluate it all"
+    )
