@@ -94,7 +94,7 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
             else:
                 from benchmarks.peers import typing_run
 
-                workloads[name] = typing_run.run(peers, makers, results, options, bars)
+                workloads[name] = typing_run.run(peers, makers, results, running, options, bars)
             console.print(f"{name}: {(time.monotonic() - began) / 60:.1f} minutes")
         about = {name: worker.about for name, worker in peers.started.items()}
     made: dict[str, Any] = {

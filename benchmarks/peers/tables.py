@@ -108,7 +108,7 @@ def typing(figures: Report) -> str:
     """Time to ghost text and what it was worth."""
     head = (
         "", "keystrokes", "follows the text, ms p50", "others, ms p50 / p95", "right text showing",
-        "characters saved", "CPU s / keystroke", "tokens evaluated / keystroke",
+        "characters saved", "CPU s / keystroke", "tokens evaluated / keystroke", "peak MB",
     )  # fmt: skip
     rows = []
     for name in ("ours", "llama"):
@@ -126,10 +126,16 @@ def typing(figures: Report) -> str:
                 percent(row["saved_share"]),
                 f"{row['cpu_s']:.3f}",
                 f"{row['evaluated']:.0f}",
+                f"{row.get('peak_bytes', 0) / 1e6:.0f}",
             )
         )
     ratio = figures.get("others_ratio")
     said = f"Others, ours ÷ llama.cpp with prompt caching: {figure_text(ratio)}." if ratio else ""
+    if compared := figures.get("text_on_off"):
+        said += (
+            f" {compared['different']} of {compared['compared']} texts made in the middle of the typing differ "
+            "between speculation on and off."
+        )
     return f"{table(head, rows)}\n\n{said}"
 
 

@@ -34,6 +34,7 @@ class LlamaTyping:
     def __init__(self, worker: Asked, tokenizer: Tokenizer, markers: Markers) -> None:
         self._worker, self._tokenizer, self._markers = worker, tokenizer, markers
         self._kept: dict[tuple[str, str], str] = {}  # (text before, text after) to the answer there
+        self._peak_bytes = 0
         self._line_ends = [i for i in range(tokenizer.vocab_size) if b"\n" in (tokenizer.bytes_of(i) or b"")]
 
     def begin(self, change: Change) -> None:
@@ -57,6 +58,7 @@ class LlamaTyping:
                 ends=sorted(self._markers.end_ids),
                 line_ends=self._line_ends,
             )
+            self._peak_bytes = answer["peak_bytes"]
             content = self._tokenizer.decode(answer["ids"]).rstrip("\n")
         self._kept[before, after] = content
         text = content
@@ -76,6 +78,10 @@ class LlamaTyping:
 
     def end(self) -> None:
         """Nothing to close."""
+
+    def peak_bytes(self) -> int:
+        """As the worker said last."""
+        return self._peak_bytes
 
     def prompt(self, place: Place) -> list[int]:
         """The ids of the server's infill format for this model's family."""

@@ -11,24 +11,32 @@ import numpy as np
 from rich.progress import Progress
 
 from benchmarks.peers import plan
-from benchmarks.peers.figures import quantiles, share
+from benchmarks.peers.figures import differences, peak_bytes, quantiles, share
 from benchmarks.peers.results import Record, Results
-from benchmarks.peers.run import rotated
-from benchmarks.peers.tasks import Workloads
+from benchmarks.peers.run import Part, Runner, rotated
+from benchmarks.peers.tasks import PeerTask, Workload, Workloads
 from benchmarks.peers.typing_llama import LlamaTyping
 from benchmarks.peers.typing_ours import OurTyping
-from benchmarks.peers.typing_session import TypingPeer, typed
-from benchmarks.peers.typing_tasks import changes, files_of
+from benchmarks.peers.typing_session import TypingPeer, text_before, typed
+from benchmarks.peers.typing_tasks import Change, changes, files_of
+from benchmarks.replay_model import prompt_ids
 from benchmarks.replay_run import RESAMPLES
+from benchmarks.replay_tasks import MOST_TOKENS, Task
 
 KEYSTROKES = 40  # of a change
+STATES_AFTER = (13, 31)  # keystrokes after which texts are compared with speculation on and off
 Rows = Sequence[Mapping[str, Any]]
 
 
 def run(
-    peers: plan.Peers, makers: Workloads, results: Results, options: argparse.Namespace, bars: Progress
+    peers: plan.Peers,
+    makers: Workloads,
+    results: Results,
+    runner: Runner,
+    options: argparse.Namespace,
+    bars: Progress,
 ) -> dict[str, Any]:
-    """Types what is not known yet and gives the figures."""
+    """Types what is not known yet and gives the figures; then compares texts on and off in the middle of lines."""
     hunks, workspaces = makers.hunks()
     wanted = changes(hunks, min(options.limit or plan.TYPING_CHANGES, plan.TYPING_CHANGES))
     names = [name for name in ("ours", "llama") if name in peers.started]
@@ -48,12 +56,43 @@ def run(
                         made["llama"] = LlamaTyping(worker, makers.tokenizer, makers.markers)
                 order = rotated(names, number)
                 rows = {name: typed(change, made[name], KEYSTROKES) for name in order}
-                found = {name: {"rows": rows[name]} for name in order}
+                found = {name: {"rows": rows[name], "peak_bytes": made[name].peak_bytes()} for name in order}
                 record = {"workload": "typing", "task": change.name, "order": order, "results": found}
                 results.add(record)
             records.append(record)
             bars.update(bar, completed=number + 1)
-    return figures(records)
+    tasks = [task for change in wanted for task in states(change, makers)]
+    parts = {"ours": Part(("off", "full"), len(tasks))}
+    compared = runner.run("typing-states", Workload(tasks, workspaces), parts)
+    return {**figures(records), "text_on_off": differences(compared)}
+
+
+def states(change: Change, makers: Workloads) -> list[PeerTask]:
+    """States in the middle of the typing as completions of a given prompt: what is not at the start of a line."""
+    typist, made = change.typist(), []
+    encode, markers = makers.tokenizer.encode, makers.markers
+    for pressed in range(1, max(STATES_AFTER) + 1):
+        if not typist.rest:
+            break
+        typist.press()
+        if pressed in STATES_AFTER:
+            place = typist.place
+            before, after = text_before(place), place.text()[place.offset() :]
+            about = Task(
+                f"{change.name} after {pressed}", change.workspace, encode(before), encode(after), (), ()
+            )
+            made.append(
+                PeerTask(
+                    about.name,
+                    prompt_ids(about, markers),
+                    MOST_TOKENS,
+                    workspace=about.workspace,
+                    prefix=about.prefix,
+                    suffix=about.suffix,
+                    replaced=encode(change.replaced),
+                )
+            )
+    return made
 
 
 def figures(records: Sequence[Record]) -> dict[str, Any]:
@@ -65,6 +104,9 @@ def figures(records: Sequence[Record]) -> dict[str, Any]:
     made: dict[str, Any] = {
         name: peer_figures(changes_) for name, changes_ in by_change.items() if any(changes_)
     }
+    for name, peak in peak_bytes(records).items():
+        if name in made:
+            made[name]["peak_bytes"] = peak
     made["changes"] = len(records)
     pairs = [
         shared_others(r["results"]["ours"]["rows"], r["results"]["llama"]["rows"])

@@ -45,6 +45,9 @@ class TypingPeer(Protocol):
     def end(self) -> None:
         """The file is closed."""
 
+    def peak_bytes(self) -> int:
+        """The largest resident size of the process that has the model; 0 where that cannot be told."""
+
 
 def typed(
     change: Change, peer: TypingPeer, keystrokes: int, sleep: Callable[[float], None] = time.sleep

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.peers import typing_run
+from benchmarks.peers.tasks import Workloads
 from benchmarks.peers.typing_llama import LlamaTyping
 from benchmarks.peers.typing_ours import edit_between, ghost_of
 from benchmarks.peers.typing_session import Ghost, continues, is_right, typed
@@ -154,7 +155,15 @@ class ScriptedWorker:
 
     def ask(self, op, **request):
         self.prompts.append(request["prompt"])
-        return {"ids": self.ids, "new": 5, "cpu_s": 0.1, "first_ms": 1.0, "line_ms": 2.0, "reused": 0}
+        return {
+            "ids": self.ids,
+            "new": 5,
+            "cpu_s": 0.1,
+            "peak_bytes": 9,
+            "first_ms": 1.0,
+            "line_ms": 2.0,
+            "reused": 0,
+        }
 
 
 def test_the_layout_of_the_plugin(tokenizer):
@@ -207,3 +216,11 @@ def test_an_accepted_text_saves_its_characters_but_for_the_key():
     made = typing_run.peer_figures([[row("a", 1.0, taken=11), row("b", 1.0)]])
     assert made["saved_characters"] == 10 and made["saved_share"] == round(10 / 12, 4)
     assert typing_run.ratio_of_medians([[]]) is None
+
+
+def test_texts_are_compared_in_the_middle_of_the_typing(tokenizer):
+    makers = Workloads(tokenizer, markers_for(tokenizer), ())
+    made = typing_run.states(CHANGE, makers)
+    assert [task.name for task in made] == ["c after 13", "c after 31"]
+    assert tokenizer.decode(made[0].prefix) == "import a\n\n\ndef total(ite"
+    assert tokenizer.decode(made[0].suffix) == ")\nend = 1\n"
