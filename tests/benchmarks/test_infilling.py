@@ -250,7 +250,7 @@ def test_holes_are_filled_by_the_model_with_and_without_speculation(
     kept.mkdir()
     monkeypatch.setattr(infilling, "benchmark_cache", lambda: kept)
     written = tmp_path / "report.json"
-    ours = ["--peers", f"{OURS},{PLAIN}", "--limit", "1", "--threads", "1"]
+    ours = ["--peers", f"{OURS},{PLAIN}", "--limit", "1", "--threads", "1", "--model", "smollm2-135m-q4"]
     assert infilling.main([*ours, "--json", str(written)]) == 0
     report = json.loads(written.read_text())
     assert report["texts_compared_with_speculation"] == 2
