@@ -118,6 +118,7 @@ class Peers:
     def start(self, peers: Sequence[str]) -> dict[str, Worker]:
         """Starts peers one after the other; one that cannot be started is left out and said so, ours must start."""
         for peer in dict.fromkeys(("ours", *peers)):
+            print(f"loading {peer}", file=sys.stderr)
             try:
                 self.started[peer] = self._worker(peer, self._settings(peer)).ready()
             except PeerError as error:
