@@ -23,11 +23,11 @@ TRANSFORMERS = ("plain", "lookup")
 # tasks of each peer; the slow one gets fewer, and ratios to it are over those
 COMPLETIONS: dict[str, dict[str, Part]] = {
     "edits": {
-        "ours": Part((*OURS, "full-product"), 34),
-        "llama": Part(LLAMA, 34),
-        "transformers": Part(TRANSFORMERS, 10),
+        "ours": Part((*OURS, "full-product"), 28),
+        "llama": Part(LLAMA, 28),
+        "transformers": Part(TRANSFORMERS, 8),
     },
-    "fresh": {"ours": Part(OURS, 24), "llama": Part(LLAMA, 24), "transformers": Part(TRANSFORMERS, 4)},
+    "fresh": {"ours": Part(OURS, 20), "llama": Part(LLAMA, 20), "transformers": Part(TRANSFORMERS, 4)},
     "noise": {"ours": Part(("off", "full"), 32)},
     "rewrite": {"ours": Part(OURS, 12), "llama": Part(LLAMA, 12), "transformers": Part(TRANSFORMERS, 3)},
     "languages": {"ours": Part((*OURS, "full-product"), 12), "llama": Part(LLAMA, 8)},
