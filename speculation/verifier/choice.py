@@ -92,8 +92,8 @@ def describe(verifier: Verifier) -> dict[str, Any]:
         "prefill chunk": capabilities.prefill_chunk,
         "prefill chunk ms": round(chunk_ms, 1),
         "t(1) ms": round(one_ms, 2),
-        "weights read GB/s": round(capabilities.weight_bytes / one_ms / 1e6, 1),
-        "copy GB/s": round(copy_gigabytes_per_s(capabilities.device), 1),
+        "weights read GB/s": float(f"{capabilities.weight_bytes / one_ms / 1e6:.3g}"),
+        "copy GB/s": float(f"{copy_gigabytes_per_s(capabilities.device):.3g}"),
         "row-invariant": {"declared": capabilities.row_invariant, **row_invariance(verifier)},
     }
 

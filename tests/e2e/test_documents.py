@@ -69,7 +69,7 @@ async def test_secrets_are_in_no_prompt(tmp_path):
         await client.complete(0, 4)
         assert "hunter2" not in json.dumps(engine_events(tmp_path))
         assert starts(tmp_path)[0]["context"] == [["helper.py", "helper = 1\n"]]
-        records = "".join(str(n) for n in client.said("specComplete/telemetry"))
+        records = json.dumps(await client.records(1))
         assert AT_WORK not in records and "sample.py" not in records
 
 
@@ -289,6 +289,6 @@ async def test_text_is_in_the_records_only_where_trace_is_on(tmp_path):
             await client.ready()
             client.open(AT_WORK)
             await client.complete(0, 4)
-            (record,) = [r for r in client.said("specComplete/telemetry") if r["kind"] == "request"]
+            (record,) = await client.records(1)
             assert ("quite_secret" in json.dumps(record)) is traced
             assert ("sample.py" in json.dumps(record)) is traced

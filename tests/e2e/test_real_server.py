@@ -86,7 +86,7 @@ async def test_a_real_completion_makes_the_file_run_and_its_record_adds_up(tmp_p
         client.change(typed, (line, character), (line, character), URI)
         (rest, *_) = await client.complete(line, character + len(typed), uri=URI)
         assert rest["insertText"] == item["insertText"]
-        records = [record for record in client.said("specComplete/telemetry") if record["kind"] == "request"]
+        records = await client.records(2)
         assert [record["route"] for record in records] == ["generated", "typed-through"]
         first = records[0]
         assert first["engine"] and first["model"] == "qwen2.5-coder-0.5b-q4" and first["device"] == "cpu"

@@ -97,7 +97,7 @@ async def test_a_generation_goes_on_when_typing_agrees_even_after_a_cancellation
         items = await client.complete(0, 5)
         assert items[0]["insertText"] == "x = result of it"
         assert len(starts(tmp_path)) == 1
-        assert client.said("specComplete/telemetry")[-1]["route"] == "continued"
+        assert (await client.records(2))[-1]["route"] == "continued"
 
 
 async def test_typing_another_way_stops_the_generation(tmp_path):
@@ -124,7 +124,7 @@ async def test_twenty_keystrokes_along_the_models_text_cost_at_most_two_generati
         assert [items[0]["insertText"] for items in answers] == ["call(" + said] * 20
         assert len(starts(tmp_path)) <= 2
         assert sorted(times)[10] < 20
-        routes = [r["route"] for r in client.said("specComplete/telemetry") if r["kind"] == "request"]
+        routes = [record["route"] for record in await client.records(21)]
         assert routes == ["generated"] + ["typed-through"] * 20
 
 
@@ -197,9 +197,7 @@ async def test_an_accepted_answer_is_followed_by_the_prepared_one_without_the_mo
         client.change("one(", (0, 4), (0, 4))
         items = await client.complete(0, 8)
         assert items[0]["insertText"] == "x = one(two, three)"
-        assert [r["route"] for r in client.said("specComplete/telemetry") if r["kind"] == "request"][-1] == (
-            "typed-through"
-        )
+        assert [record["route"] for record in await client.records(2)][-1] == "typed-through"
 
 
 async def test_a_deadline_answers_what_is_there_and_more_comes_later(tmp_path):

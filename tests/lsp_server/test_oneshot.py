@@ -1,6 +1,7 @@
 """A script's completion by the shared engine: cut at the deadline, with the ids of what is left, and recorded."""
 
 import asyncio
+import time
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -50,6 +51,9 @@ async def test_a_deadline_s_ids_are_those_of_the_text_that_is_shown(ask):
     assert (cut["finish_reason"], cut["token_ids"]) == ("deadline", [0, 1, 2])
     assert whole["finish_reason"] == "end" and len(whole["token_ids"]) > 3
     assert engine.count("step") < 2 * len(whole["token_ids"])  # no pass for what nobody waits for
+    end = time.monotonic() + 20  # a generation is closed after its text is told
+    while engine.count("close") < 2 and time.monotonic() < end:
+        await asyncio.sleep(0.01)
     assert engine.count("close") == 2
 
 

@@ -75,6 +75,7 @@ def test_greedy_ids_equal_transformers_generate(kind, tokenizer):
         assert ids == expected[0, len(prompt) :].tolist()
 
 
+@pytest.mark.timeout(400)  # half a minute, and machines may be busy
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_text_is_the_same_with_and_without_speculation(setting, tiny_model, tokenizer):
     verifier = EagerVerifier(tiny_model)

@@ -126,6 +126,15 @@ class Client:
     def said(self, method: str) -> list[dict[str, Any]]:
         return [message["params"] for message in self.notifications if message["method"] == method]
 
+    async def records(self, count: int) -> list[dict[str, Any]]:
+        """The records of the first ``count`` requests: a record comes a little after its answer."""
+
+        def requests() -> list[dict[str, Any]]:
+            return [r for r in self.said("specComplete/telemetry") if r["kind"] == "request"]
+
+        await self.until(lambda: len(requests()) >= count)
+        return requests()
+
     def open(self, text: str, uri: str = URI, language: str = "python") -> None:
         self.versions[uri] = 1
         document = {"uri": uri, "languageId": language, "version": 1, "text": text}
