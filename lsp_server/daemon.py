@@ -82,10 +82,11 @@ class EngineChoice:
         values = {"model": self.model, "device": self.device, "engine": self.engine, "dtype": self.dtype}
         if self.model is not None and (os.sep in self.model or self.model.endswith(".gguf")):
             values["model"] = str(Path(self.model).expanduser().absolute())
+        file = settings_path().absolute()
         return {
             CACHE_DIR_VARIABLE: str(cache_dir()),
             STATE_DIR_VARIABLE: str(state_dir()),
-            FILE_VARIABLE: str(settings_path().absolute()),
+            **({FILE_VARIABLE: str(file)} if file.exists() else {}),  # one that is not there sets nothing
             **{
                 ENVIRONMENT_PREFIX + name.upper(): value
                 for name, value in values.items()

@@ -75,8 +75,8 @@ def directories(monkeypatch, tmp_path):
 
 
 PROCESS_VARIABLES = [
-    *("SPEC_COMPLETE_CACHE_DIR", "SPEC_COMPLETE_STATE_DIR", "SPEC_COMPLETE_SETTINGS"),
-    *("XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME"),
+    *("SPEC_COMPLETE_CACHE_DIR", "SPEC_COMPLETE_STATE_DIR"),
+    *("XDG_CACHE_HOME", "XDG_STATE_HOME", "HOME"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
     *("SPEC_COMPLETE_MODEL", "SPEC_COMPLETE_TELEMETRY_LOG", "SPEC_COMPLETE_IDLE_EXIT_MINUTES"),
     *("SPEC_COMPLETE_PROMETHEUS_PORT", "SPEC_COMPLETE_OTLP_ENDPOINT"),
@@ -87,6 +87,19 @@ PROCESS_VARIABLES = [
 def test_windows_with_another_environment_have_another_process(directories, monkeypatch, name):
     before = EngineChoice().socket_path()
     monkeypatch.setenv(name, str(directories / "other"))
+    assert EngineChoice().socket_path() != before
+
+
+@pytest.mark.parametrize("name", ["SPEC_COMPLETE_SETTINGS", "XDG_CONFIG_HOME"])
+def test_windows_with_another_settings_file_have_another_process_once_it_is_there(
+    directories, monkeypatch, name
+):
+    before = EngineChoice().socket_path()
+    file = directories / "spec-complete/settings.json"
+    monkeypatch.setenv(name, str(directories if name == "XDG_CONFIG_HOME" else file))
+    assert EngineChoice().socket_path() == before
+    file.parent.mkdir()
+    file.write_text("{}", encoding="utf-8")
     assert EngineChoice().socket_path() != before
 
 
