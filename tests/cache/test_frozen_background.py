@@ -150,19 +150,7 @@ def test_the_pause_before_another_try_grows_and_stopping_does_not_wait_for_it(tm
     assert time.monotonic() - begun < 3
 
 
-def test_why_a_build_failed_is_kept_for_whoever_asks(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    running = Running(tmp_path, load_broken)
-    running.indexer.start()
-    try:
-        assert until(running.indexer.built.is_set)
-    finally:
-        running.indexer.stop()
-    assert failed_builds(tmp_path) == {str(running.root): "RuntimeError: no tokenizer"}
-
-
-def test_a_tokenizer_that_cannot_be_loaded_is_reported(
+def test_why_a_build_failed_is_told_and_kept_for_whoever_asks(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     running = Running(tmp_path, load_broken)
@@ -172,6 +160,7 @@ def test_a_tokenizer_that_cannot_be_loaded_is_reported(
         assert "failed" in running.indexer.error
     finally:
         running.indexer.stop()
+    assert failed_builds(tmp_path) == {str(running.root): "RuntimeError: no tokenizer"}
 
 
 def test_the_child_writes_nothing_to_standard_output(
