@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.ngrams import MAX_MATCH, TokenIndex
+from cache.ngrams import MAX_MATCH
+from tests.cache.token_index import TokenIndex
 
 small_tokens = st.lists(st.integers(0, 3), max_size=60)
 

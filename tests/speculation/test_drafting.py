@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.ngrams import Match, TokenIndex
+from cache.ngrams import Match
 from speculation.costs import CostTable
 from speculation.draft import Draft, DraftRequest, Round
 from speculation.drafting import Stores, WorkspaceDrafter, build_drafter
 from speculation.policy import GainPolicy
+from tests.cache.token_index import TokenIndex
 
 FLAT = CostTable.flat()
 INT8 = CostTable({1: 23, 2: 27, 4: 30, 8: 34, 16: 52, 32: 81})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cache.ngrams import Match, TokenIndex
+from cache.ngrams import Match
 from speculation.draft import DraftRequest
 from speculation.evidence import KIND, KINDS, SOURCE_OF
 from speculation.proposers.base import BREAK, Context, Continuation
@@ -13,6 +13,7 @@ from speculation.proposers.indexed import IndexProposer
 from speculation.proposers.passages import PassageProposer, rest_of_answer
 from speculation.proposers.prompt_lookup import PromptLookupProposer, SearchableText, SuffixStartProposer
 from speculation.proposers.realign import RealignProposer
+from tests.cache.token_index import TokenIndex
 
 NEWLINE = 10
 
