@@ -1,7 +1,8 @@
 /** The language client: what VS Code does not do by itself is done in its middleware. */
 
 import * as vscode from 'vscode';
-import { LanguageClient, TransportKind } from 'vscode-languageclient/node';
+import { LanguageClient, RevealOutputChannelOn, TransportKind } from 'vscode-languageclient/node';
+import { createErrorHandler } from './recovery';
 import { serveArguments } from './server';
 import type { ServerStatus } from './status';
 import type { TelemetryRecord } from './telemetry';
@@ -10,6 +11,8 @@ import type { TelemetryRecord } from './telemetry';
 export interface Listener {
   onStatus(status: ServerStatus): void;
   onTelemetry(record: TelemetryRecord): void;
+  /** The server ended too often. */
+  onGivenUp(message: string): void;
   isPaused(): boolean;
 }
 
@@ -64,7 +67,9 @@ export function createClient(program: string, log: vscode.LogOutputChannel, list
       documentSelector: SCHEMES.map((scheme) => ({ scheme })),
       outputChannel: log,
       initializationOptions: { telemetry: true, moreAvailable: true, status: true },
-      connectionOptions: { maxRestartCount: 5 },
+      // no pop-up per failure: the log has them, the status bar tells the state
+      revealOutputChannelOn: RevealOutputChannelOn.Never,
+      errorHandler: createErrorHandler((message) => listener.onGivenUp(message)),
       middleware: {
         provideInlineCompletionItems: async (document, position, context, token, next) => {
           if (listener.isPaused()) {

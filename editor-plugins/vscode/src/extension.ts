@@ -84,6 +84,10 @@ class Extension implements Listener, vscode.Disposable {
     this.log.debug(JSON.stringify(record));
   }
 
+  onGivenUp(message: string): void {
+    this.fail(message);
+  }
+
   isPaused(): boolean {
     return this.paused;
   }

@@ -152,6 +152,7 @@ class Window:
 
     def __init__(self, server: CodeServer, browser: Any, folder: Path) -> None:
         self.server, self.folder = server, folder
+        self.notified: list[str] = []
         folder.mkdir(parents=True, exist_ok=True)
         self.context = browser.new_context(viewport={"width": 1100, "height": 700})
         self.page = self.context.new_page()
@@ -187,6 +188,7 @@ class Window:
                 break
             except playwright.TimeoutError:
                 self.page.keyboard.press("Escape")
+        self.dismiss_notifications()
         self.page.locator(".editor-instance .view-lines").first.click()
         self.page.keyboard.press("Control+End")
 
@@ -255,6 +257,14 @@ class Window:
     def notifications(self) -> str:
         return " ".join(self.page.locator(".notification-toast").all_inner_texts())
 
+    def dismiss_notifications(self) -> None:
+        """Keeps what pop-ups say for the test's end and clears them: they lie over the editor."""
+        if text := self.notifications():
+            self.picture(f"notification-{len(self.notified)}")
+            self.notified.append(text)
+            self.command("Notifications: Clear All Notifications")
+            self.page.locator(".notification-toast").first.wait_for(state="detached")
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
@@ -279,6 +289,17 @@ def window(server: CodeServer, browser: Any) -> Iterator[Window]:
     wait_for(lambda: re.search("Ready|wrong", opened.status()), 180, "the status bar item to say ready")
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True)
+def no_pop_up(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What goes wrong is told in the status bar: no test here expects a pop-up in the shared window."""
+    yield
+    if "window" in request.fixturenames:
+        window: Window = request.getfixturevalue("window")
+        window.dismiss_notifications()
+        said, window.notified = window.notified, []
+        assert not said, f"{said}\n{window.server.log()[-3000:]}"
 
 
 @pytest.fixture(scope="session")

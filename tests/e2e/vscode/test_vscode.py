@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,42 @@ def test_a_server_killed_in_mid_typing_comes_back(window: Any, victim: str) -> N
     ghost = window.settled_ghost()
     window.press("Tab")
     window.expect_saved(name, CIRCLE + "re" + ghost)
+
+
+LINGERING = """#!/bin/sh
+exec 3<&0
+{program} "$@" <&3 3<&- &
+exec 0<&- 3<&-
+wait
+sleep 2
+"""
+
+
+def test_a_dead_server_that_is_written_to_comes_back_without_a_pop_up(
+    tmp_path: Path, browser: Any, server_class: Any, window_class: Any
+) -> None:
+    """Its end is noticed two seconds late; what is typed until then cannot be delivered."""
+    lingering = tmp_path / "lingering"
+    lingering.write_text(LINGERING.format(program=Path(sys.executable).with_name("spec-complete")))
+    lingering.chmod(0o755)
+    environment = {"SPEC_COMPLETE_MODEL": "smollm2-135m-q4"}
+    settings = {"specComplete.server.command": [str(lingering)]}
+    running = server_class(tmp_path / "home", environment, settings)
+    try:
+        window = window_class(running, browser, tmp_path / "project")
+        wait_ready(window)
+        window.write("circle.py", CIRCLE)
+        window.open("circle.py")
+        for pid in commands(running, "spec-complete\0serve"):
+            os.kill(pid, signal.SIGKILL)
+        window.type("retur", delay_ms=100)
+        wait_until(lambda: running.log().count("ready: ") > 1, LOADED_S, "the server's return")
+        wait_ready(window)
+        assert window.notifications() == ""
+        window.type("n")
+        assert window.wait_ghost()
+    finally:
+        running.close()
 
 
 def commands(server: Any, part: str) -> list[int]:
