@@ -7,11 +7,13 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as FastTokenizer
 
 from speculation.tokenizer import Tokenizer, TokenizerError
 from tests.conftest import QWEN_MARKERS, tokenizer_definition
 
 TOKENIZER = Tokenizer(tokenizer_definition())
+WHOLE = FastTokenizer.from_str(tokenizer_definition(()))
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
@@ -52,6 +54,11 @@ def test_a_damaged_definition_is_one_clear_error(tmp_path):
             Tokenizer(content)
     with pytest.raises(TokenizerError, match="cannot read"):
         Tokenizer.from_file(tmp_path / "missing.json")
+
+
+@given(text=st.text(max_size=60) | st.text("ab_ \n.(é", max_size=60))
+def test_ids_are_those_of_the_tokenizers_library_for_the_whole_definition(text):
+    assert TOKENIZER.encode(text) == WHOLE.encode(text, add_special_tokens=False).ids
 
 
 def test_a_sentence_piece_tokenizer_puts_no_space_before_the_text():
