@@ -168,7 +168,8 @@ def _built(data: dict[str, Any]) -> FastTokenizer:
         model.get("type") != "BPE" or not known or data["added_tokens"]
     ):  # added tokens are numbered after the rest
         return FastTokenizer.from_str(json.dumps(data))
-    merges = [tuple(m.split(" ")) if isinstance(m, str) else tuple(m) for m in model["merges"]]
+    pairs = (m.split(" ") if isinstance(m, str) else m for m in model["merges"])
+    merges = [(left, right) for left, right in pairs]
     options = {name: model[name] for name in _BPE_OPTIONS if model.get(name) is not None}
     built = FastTokenizer.from_str(json.dumps({**data, "model": {**model, "vocab": {}, "merges": []}}))
     built.model = BPE(vocab=model["vocab"], merges=merges, **options)
