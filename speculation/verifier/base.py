@@ -38,6 +38,7 @@ class Capabilities:
     weight_bytes: int
     kv_bytes_per_token: int
     prefill_chunk: int = 128  # positions per prefill pass that keep it under about 100 ms
+    unread_bytes: int = 0  # of weight_bytes: an embedding table of which a pass takes a few rows
 
 
 class Verifier(Protocol):

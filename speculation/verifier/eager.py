@@ -43,7 +43,7 @@ class EagerVerifier:
         # a context within the window never forgets, so the layers can be treated as full attention
         self._plain_cache = window is None or window >= LEAST_WINDOW
         weights = list(model.parameters())
-        head = model.get_output_embeddings().weight
+        head, embedding = model.get_output_embeddings().weight, model.get_input_embeddings().weight
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         kv_bytes = 2 * config.num_hidden_layers * heads * head_dim * head.element_size()
@@ -63,6 +63,7 @@ class EagerVerifier:
             weight_bytes=sum(p.numel() * p.element_size() for p in weights),
             kv_bytes_per_token=kv_bytes,
             prefill_chunk=PREFILL_CHUNK,
+            unread_bytes=0 if embedding is head else embedding.nbytes,
         )
 
     @classmethod

@@ -17,7 +17,14 @@ from torch import Tensor
 from speculation.verifier.base import Capabilities, VerifierError
 from speculation.verifier.graphs_attention import SPLIT_KEYS, install
 from speculation.verifier.graphs_memory import context_for, free_bytes, retry_once
-from speculation.verifier.graphs_model import Weights, kv_shape, load_model, weight_bytes, widest_context
+from speculation.verifier.graphs_model import (
+    Weights,
+    bytes_read,
+    kv_shape,
+    load_model,
+    weight_bytes,
+    widest_context,
+)
 from speculation.verifier.graphs_passes import MAX_NODES, Passes
 from speculation.verifier.graphs_stage import Stage
 from speculation.verifier.nodes import check_nodes, check_path
@@ -87,6 +94,7 @@ class GraphsVerifier:
             trees=True,
             croppable=True,
             weight_bytes=weight_bytes(model),
+            unread_bytes=weight_bytes(model) - bytes_read(model),
             kv_bytes_per_token=shape.bytes_per_position,
             prefill_chunk=PREFILL_CHUNK.get(device.type, PREFILL_CHUNK["cpu"]),
         )

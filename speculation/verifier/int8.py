@@ -48,6 +48,7 @@ class Int8Verifier:
             weight_bytes=model.weight_bytes,
             kv_bytes_per_token=self._kv.bytes_per_token,
             prefill_chunk=found.prefill_chunk,
+            unread_bytes=model.embedding_bytes,
         )
 
     @classmethod

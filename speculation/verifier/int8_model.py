@@ -81,6 +81,7 @@ class FusedModel:
             embedding = pool.submit(file.map, "embedding")
             self._layers = list(pool.map(layer, range(architecture.layers)))
             self._head, self._embedding = head.result(), embedding.result()
+        self.embedding_bytes = self._embedding.nbytes
         self._norm = file.read("norm") * root
         # fused operators round otherwise in the scalar tail of a vector loop, whose place depends on the pass
         self._activation = _activation(architecture.intermediate)

@@ -56,6 +56,7 @@ def load_replaced(directory: str, name: str, backend: str | None = None) -> Eage
         engine="int8",
         dtype="int8" if backend in INTEGER_BACKENDS else backend,
         weight_bytes=packed + kept,
+        unread_bytes=model.get_input_embeddings().weight.nbytes,
     )
     return verifier
 

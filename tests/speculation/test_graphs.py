@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from speculation.verifier.base import OutOfMemoryError, VerifierError
+from speculation.verifier.eager import EagerVerifier
 from speculation.verifier.graphs import GraphsVerifier
 from speculation.verifier.graphs_memory import RESERVE_BYTES, context_for, retry_once
 from speculation.verifier.graphs_model import bytes_read, weight_bytes
@@ -338,6 +339,9 @@ def test_bytes_count_a_tied_head_once_and_leave_out_a_table_that_is_only_looked_
     tied, untied = random_model("qwen2"), random_model("llama, as deepseek-coder")
     assert weight_bytes(tied) == sum(p.numel() * 8 for p in tied.parameters()) == bytes_read(tied)
     assert bytes_read(untied) == weight_bytes(untied) - VOCAB * 48 * 8
+    for engine in (GraphsVerifier, EagerVerifier):
+        assert engine(tied, "m").capabilities.unread_bytes == 0
+        assert engine(untied, "m").capabilities.unread_bytes == VOCAB * 48 * 8
 
 
 def test_int8_weights_stay_close_and_halve_what_a_pass_reads():

@@ -154,6 +154,12 @@ def test_a_reused_slot_equals_a_fresh_one(verifier: Int8Verifier) -> None:
     assert torch.equal(verifier.verify(fresh, TEXT[:3]), warm)
 
 
+def test_a_pass_does_not_read_the_embedding_table(verifier: Int8Verifier) -> None:
+    capabilities = verifier.capabilities
+    assert capabilities.unread_bytes % (VOCAB * 2) == 0  # bfloat16
+    assert 0 < capabilities.unread_bytes < capabilities.weight_bytes
+
+
 def test_the_self_test_finds_rows_invariant(verifier: Int8Verifier) -> None:
     assert verifier.capabilities.row_invariant
 
