@@ -42,7 +42,8 @@ class Committing(Protocol):
 def accept(draft: Draft, logits: Tensor, end: Committing) -> list[int]:
     """Commits at least one token; returns the accepted nodes, root to leaf.
 
-    ``logits`` ``[1 + len(draft), vocab]``: row 0 follows the last committed token, row i + 1 follows node i.
+    ``logits`` ``[1 + len(draft), vocab]``: row 0 follows the last committed token, row i + 1 follows node i. Where
+    only the best tokens are asked for, ``[1 + len(draft)]`` of their ids.
     """
     return _accept_text(draft, logits, end) if draft.q is None else _accept_ratio(draft, logits, end)
 

@@ -8,12 +8,18 @@ committed tokens except the last one drawn, which opens the next pass.
 from __future__ import annotations
 
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from speculation.acceptance import accept
 from speculation.draft import EMPTY, Draft, Drafter, NoDrafter, Round, fit
 from speculation.request import CompletionMetrics
 from speculation.text_end import TextEnd
 from speculation.verifier.base import Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
 
 MAX_POSITIONS = 64  # of one verify pass: the pending token and at most 63 drafted ones
 
@@ -26,6 +32,7 @@ class Decoder:
     ) -> None:
         self.end = end
         self._verifier, self._slot = verifier, slot
+        self._verify_best: Callable[..., Tensor] | None = getattr(verifier, "verify_best", None)
         self._drafter = drafter
         self._metrics = metrics
 
@@ -39,12 +46,10 @@ class Decoder:
         started = perf_counter()
         draft = self._draft()
         drafted = perf_counter()
-        logits = self._verifier.verify(
-            self._slot, [self.end.last_token, *draft.tokens], _after_pending(draft)
-        )
+        rows = self._verify(draft)
         verified = perf_counter()
         before = len(self.end.committed)
-        path = accept(draft, logits, self.end)
+        path = accept(draft, rows, self.end)
         committed = self.end.committed[before:]
         accepted = perf_counter()
         self._verifier.commit(self._slot, [0, *(node + 1 for node in path)])
@@ -66,6 +71,13 @@ class Decoder:
         draft = self.end.spelling_draft() or self.end.agreeing(self._drafter.draft(depth))
         nodes = min(MAX_POSITIONS, self._room) - 1
         return fit(draft, nodes, self._verifier.capabilities.vocab_size, depth)
+
+    def _verify(self, draft: Draft) -> Tensor:
+        """A row of logits for the pending token and for each node, or its best token where that will do."""
+        nodes, parents = [self.end.last_token, *draft.tokens], _after_pending(draft)
+        if self._verify_best is not None and self.end.takes_best and draft.q is None:
+            return self._verify_best(self._slot, nodes, parents)[:, 0]
+        return self._verifier.verify(self._slot, nodes, parents)
 
     @property
     def _room(self) -> int:

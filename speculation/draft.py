@@ -6,7 +6,7 @@ A proposer suggests, it never decides: what a draft contains can change how soon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -108,9 +108,6 @@ class Round:
     ]  # token ids committed in this round: the accepted ones and the one drawn after them
     verify_ms: float = 0.0
     positions: int = 1  # positions in the verify pass: 1 + len(draft)
-    runners_up: Sequence[int] = field(
-        default_factory=tuple
-    )  # second-best token of each committed position's row
 
 
 class Drafter(Protocol):

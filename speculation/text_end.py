@@ -57,8 +57,16 @@ class TextEnd:
         """p ``[vocab]`` here: healing mask, penalty over prompt and committed tokens, warpers."""
         return distribution(logits, self._sampling, self._context(), self._healing.allowed())
 
+    @property
+    def takes_best(self) -> bool:
+        """Whether all that is asked of any row from here on is its best token."""
+        sampling = self._sampling
+        return sampling.temperature == 0 and sampling.repetition_penalty == 1.0 and not self._healing.required
+
     def draw(self, logits: Tensor) -> int:
-        """The token the target model alone would commit here."""
+        """The token the target model alone would commit here; of a row's best token (no dimension), that one."""
+        if logits.ndim == 0:
+            return int(logits)
         if self._sampling.temperature == 0:
             return int(
                 processed_logits(logits, self._sampling, self._context(), self._healing.allowed()).argmax()

@@ -42,7 +42,11 @@ class Capabilities:
 
 
 class Verifier(Protocol):
-    """One target model on one device. Not thread-safe: one worker owns it."""
+    """One target model on one device. Not thread-safe: one worker owns it.
+
+    An engine on another device may have ``verify_best``, too: as `verify`, but of each row only the two best ids
+    ``[n, 2]`` leave the device.
+    """
 
     capabilities: Capabilities
 

@@ -17,6 +17,7 @@ from speculation.stop import StopRules
 from speculation.text_end import TextEnd
 from speculation.verifier.base import OutOfMemoryError
 from speculation.verifier.eager import EagerVerifier
+from speculation.verifier.graphs import GraphsVerifier
 from tests.conftest import random_model
 from tests.speculation.forcing import ForcingDrafter
 
@@ -98,6 +99,38 @@ def test_text_is_the_same_with_and_without_speculation(setting, tiny_model, toke
             drafted += metrics.drafted
             accepted += metrics.accepted
     assert drafted > 200 and accepted > 40, "drafts were forced and some were right"
+
+
+@pytest.mark.parametrize("trees", [False, True])
+def test_where_the_engine_gives_the_best_tokens_greedy_decoding_asks_for_no_logits(
+    trees, tiny_model, tokenizer, monkeypatch
+):
+    verifier = GraphsVerifier(tiny_model)
+    prompt = prompts(1, 640, seed=3)[0]
+    expected, _ = decode(EagerVerifier(tiny_model), tokenizer, prompt, NoDrafter(), SamplingParameters())
+    warm = SamplingParameters(temperature=0.8)
+    warm_ids, _ = decode(verifier, tokenizer, prompt, NoDrafter(), warm)
+    monkeypatch.setattr(verifier, "verify", lambda *_: pytest.fail("logits were asked for"))
+    for drafter in (NoDrafter(), ForcingDrafter(1, 640, truth=expected, trees=trees)):
+        assert decode(verifier, tokenizer, prompt, drafter, SamplingParameters())[0] == expected
+    monkeypatch.undo()
+    monkeypatch.setattr(verifier, "verify_best", lambda *_: pytest.fail("p cannot be had from them"))
+    assert decode(verifier, tokenizer, prompt, NoDrafter(), warm)[0] == warm_ids
+    for sampling in (warm, SamplingParameters(repetition_penalty=1.2)):
+        decode(verifier, tokenizer, prompt, ForcingDrafter(1, 640), sampling)
+
+
+def test_the_best_tokens_do_not_do_while_typed_text_is_spelled(tokenizer):
+    for required in (b"", b"ret"):
+        end = TextEnd(
+            [1],
+            sampling=SamplingParameters(),
+            stop=StopRules("none", (), 9),
+            healing=Healing(tokenizer, required, 640),
+            tokenizer=tokenizer,
+            first_position=0,
+        )
+        assert end.takes_best == (not required)
 
 
 @pytest.mark.parametrize("accepted", range(9))
