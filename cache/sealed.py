@@ -50,7 +50,7 @@ class SealedFile:
             self._start = 8 + length
             end = self._start + max((x["data_offsets"][1] for x in self._header.values()), default=0)
             whole = self._header.keys() == self._sums.keys() and path.stat().st_size == end
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             self._file.close()
             raise DamagedFileError(f"{path} is damaged: its header cannot be read ({error})") from error
         if not whole:
@@ -71,9 +71,9 @@ class SealedFile:
         self._compare(name, zlib.crc32(data, _start(name, shape)))
         return dtype, shape, data
 
-    def check(self, name: str) -> None:
-        """Reads a tensor for nothing but its sum."""
-        _, shape, begin, length = self._entry(name)
+    def check(self, name: str) -> str:
+        """Reads a tensor for nothing but its sum; its dtype, which the sum does not cover."""
+        dtype, shape, begin, length = self._entry(name)
         block = memoryview(bytearray(min(_BLOCK, length)))
         found = _start(name, shape)
         for at in range(0, length, _BLOCK):
@@ -81,6 +81,7 @@ class SealedFile:
             self._fill(piece, begin + at)
             found = zlib.crc32(piece, found)
         self._compare(name, found)
+        return dtype
 
     def _entry(self, name: str) -> tuple[str, list[int], int, int]:
         try:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ _BPE_OPTIONS = (
     "byte_fallback",
     "ignore_merges",
 )
+_MOST_IDS = 1 << 24  # no vocabulary comes near
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -48,24 +49,26 @@ class Tokenizer:
         """``definition``: the content of a ``tokenizer.json``."""
         try:
             data: dict[str, Any] = json.loads(definition)
-            self._added = {token["content"]: int(token["id"]) for token in data.get("added_tokens", [])}
-            self._plain = frozenset(int(t["id"]) for t in data.get("added_tokens", []) if _is_plain_text(t))
-            data["added_tokens"] = _without_markers(data.get("added_tokens", []))
+            added, vocab = data.get("added_tokens", []), data["model"].get("vocab", ())
+            self._added = {_text(token["content"]): _id(token["id"]) for token in added}
+            self._plain = frozenset(_id(t["id"]) for t in added if _is_plain_text(t))
+            data["added_tokens"] = _without_markers(added, vocab)
             _drop_dummy_prefix(data)
             data["post_processor"] = data["truncation"] = data["padding"] = None
             self._fast = _built(data)
-        except (ValueError, KeyError, TypeError) as error:
+            pieces = vocab if isinstance(vocab, dict) else self._fast.get_vocab(with_added_tokens=False)
+            self._is_byte_level = '"ByteLevel"' in json.dumps(data.get("decoder") or {})
+            self.vocab_size = 1 + max(map(_id, (*pieces.values(), *self._added.values())), default=-1)
+            self._bytes = self._byte_table(pieces)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise TokenizerError(f"tokenizer.json is damaged ({error}); fetch the model again") from error
-        except Exception as error:  # `tokenizers` raises bare Exception for a definition it cannot read
+        except BaseException as error:
+            # `tokenizers` raises bare Exception for a definition it cannot read, and panics on some
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise TokenizerError(
                 f"tokenizer.json cannot be read by the tokenizers library: {error}"
             ) from error
-        self._is_byte_level = '"ByteLevel"' in json.dumps(data.get("decoder") or {})
-        vocab = data["model"].get("vocab", ())
-        self.vocab_size = max([len(vocab), *(i + 1 for i in self._added.values())])
-        self._bytes = self._byte_table(
-            vocab if isinstance(vocab, dict) else self._fast.get_vocab(with_added_tokens=False)
-        )
         self.hash = hashlib.sha256(definition.encode()).hexdigest()[:16]
 
     @classmethod
@@ -125,8 +128,7 @@ class Tokenizer:
         table = [b""] * self.vocab_size
         to_bytes = _byte_level if self._is_byte_level else _sentence_piece
         for piece, token in vocab.items():
-            if 0 <= token < self.vocab_size:
-                table[token] = to_bytes(piece)
+            table[token] = to_bytes(piece)
         for content, token in self._added.items():
             table[token] = content.encode()
         return table
@@ -168,9 +170,13 @@ def _built(data: dict[str, Any]) -> FastTokenizer:
         model.get("type") != "BPE" or not known or data["added_tokens"]
     ):  # added tokens are numbered after the rest
         return FastTokenizer.from_str(json.dumps(data))
-    pairs = (m.split(" ") if isinstance(m, str) else m for m in model["merges"])
-    merges = [(left, right) for left, right in pairs]
+    lines = (m for m in model["merges"] if not (isinstance(m, str) and m.startswith("#version")))
+    merges = [(left, right) for left, right in (m.split(" ") if isinstance(m, str) else m for m in lines)]
     options = {name: model[name] for name in _BPE_OPTIONS if model.get(name) is not None}
+    if options.get("unk_token") not in model["vocab"]:
+        options.pop(
+            "unk_token", None
+        )  # with one that does not exist, text that needs it could not be encoded
     built = FastTokenizer.from_str(json.dumps({**data, "model": {**model, "vocab": {}, "merges": []}}))
     built.model = BPE(vocab=model["vocab"], merges=merges, **options)
     return built
@@ -181,18 +187,33 @@ def load_encode(tokenizer_file: Path) -> Callable[[str], list[int]]:
     return Tokenizer.from_file(tokenizer_file).encode
 
 
-def _without_markers(added_tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The added tokens that are text. Ids are given by order, so each marker leaves a name that no text has."""
+def _id(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < _MOST_IDS:
+        raise ValueError(f"{value!r:.40} is no id of a token")
+    return int(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.40} is no token")
+    return value
+
+
+def _without_markers(added_tokens: list[dict[str, Any]], vocab: Collection[Any]) -> list[dict[str, Any]]:
+    """The added tokens that are text. Ids of those that are not in the vocabulary are given by order, so each such
+    marker leaves a name that no text has."""
     if not any(map(_is_plain_text, added_tokens)):
         return []
+    known = vocab if isinstance(vocab, dict) else {piece for piece, *_ in vocab}
     return [
         token if _is_plain_text(token) else {**token, "content": f"\ufdd0{token['id']}\ufdd1"}
         for token in added_tokens
+        if _is_plain_text(token) or token["content"] not in known
     ]
 
 
 def _drop_dummy_prefix(data: dict[str, Any]) -> None:
-    """SentencePiece puts a space before every text; the middle of a file has none."""
+    """Some tokenizers put a space before every text; the middle of a file has none."""
     for part in (data.get("normalizer"), data.get("pre_tokenizer")):
         for step in (part or {}).get(
             "normalizers", (part or {}).get("pretokenizers", [part] if part else [])
@@ -201,6 +222,8 @@ def _drop_dummy_prefix(data: dict[str, Any]) -> None:
                 step["prepend"] = ""
             if step.get("type") == "Metaspace":
                 step["prepend_scheme"] = "never"
+            if step.get("type") == "ByteLevel":
+                step["add_prefix_space"] = False
 
 
 def _without_surrogates(text: str) -> str:

@@ -97,7 +97,7 @@ class Passes:
 
     def best(self, count: int) -> Tensor:
         """The two best tokens ``[count, 2]`` after each node of the last pass, on the CPU."""
-        return self._best[:, :count].t().cpu()
+        return self._best[:, :count].t().clone().cpu()
 
     def finish(self) -> None:
         """Waits for the device; the input buffer may be filled again."""

@@ -17,14 +17,14 @@ from typing import ClassVar
 
 import torch
 from filelock import FileLock
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from cache.convert import require_whole
 from cache.durable import sync, sync_directory
 from cache.progress import working
-from cache.sealed import SealedFile, seal
+from cache.sealed import DamagedFileError, SealedFile, seal
 from speculation.verifier.architecture import Architecture
 from speculation.verifier.calibration import FloatLayers, best_factors, calibration_ids
 from speculation.verifier.int8_linear import quantize
@@ -237,7 +237,10 @@ class WeightFile:
 
     def __init__(self, path: Path) -> None:
         self._file = SealedFile(path)
-        self._mapped = safe_open(path, "pt")
+        try:
+            self._mapped = safe_open(path, "pt")
+        except SafetensorError as error:
+            raise DamagedFileError(f"{path} is damaged: {error}") from error
 
     def __contains__(self, name: str) -> bool:
         return name in self._file
@@ -245,9 +248,14 @@ class WeightFile:
     def read(self, name: str) -> Tensor:
         """A tensor of int8 or float32 in memory of its own."""
         dtype, shape, data = self._file.read(name)
+        self._expect(name, dtype, "I8" if name.endswith(".weight") else "F32")
         return torch.frombuffer(data, dtype=self._DTYPES[dtype]).view(shape)
 
     def map(self, name: str) -> Tensor:
         """A tensor that lies in the file."""
-        self._file.check(name)
+        self._expect(name, self._file.check(name), "BF16")
         return self._mapped.get_tensor(name)
+
+    def _expect(self, name: str, dtype: str, expected: str) -> None:
+        if dtype != expected:
+            raise DamagedFileError(f"{self._file.path} is damaged: {name} is {dtype} and not {expected}")

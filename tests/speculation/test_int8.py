@@ -398,6 +398,22 @@ def _swap_two_tensors(data: bytearray) -> None:
     data[:] = data.replace(b'"x.output.weight"', b'"1.output.weight"', 1)
 
 
+def _in_entry(name: str, old: bytes, new: bytes) -> Callable[[bytearray], None]:
+    """Changes what the header says of a tensor."""
+
+    def damage(data: bytearray) -> None:
+        at = data.index(b'"%b":{' % name.encode())
+        place = data.index(old, at)
+        assert place < data.index(b"}", at) and len(old) == len(new)
+        data[place : place + len(old)] = new
+
+    return damage
+
+
+def _another_shape(data: bytearray) -> None:
+    data[data.index(b'"shape":[', data.index(b'"0.down.weight":')) + len(b'"shape":[')] ^= 1
+
+
 @pytest.fixture(scope="module")
 def made(models: Path) -> Path:
     """A file of cached weights."""
@@ -418,6 +434,12 @@ DAMAGES: dict[str, Callable[[bytearray], None]] = {
     "more than was written": lambda data: data.extend(bytes(64)),
     "a header that is no JSON": lambda data: data.__setitem__(20, 0),
     "two tensors in each other's place": _swap_two_tensors,
+    "a shape": _another_shape,
+    "a weight's type": _in_entry("0.down.weight", b'"I8"', b'"U8"'),
+    "a scale's type": _in_entry("0.down.scale", b'"F32"', b'"I32"'),
+    "the embedding's type": _in_entry("embedding", b'"BF16"', b'"F16" '),
+    "a type that there is not": _in_entry("0.down.weight", b'"I8"', b'"I9"'),
+    "an offset": _in_entry("0.down.weight", b'"data_offsets":[', b'"data_offsetz":['),
     "the form that older versions wrote": lambda data: data.__setitem__(
         slice(None), data.replace(b"crc32", b"other", 1)
     ),

@@ -61,6 +61,83 @@ def test_ids_are_those_of_the_tokenizers_library_for_the_whole_definition(text):
     assert TOKENIZER.encode(text) == WHOLE.encode(text, add_special_tokens=False).ids
 
 
+def added(content: str, token: int, special: bool = False) -> dict[str, object]:
+    return {
+        "id": token, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+        "normalized": not special, "special": special,
+    }  # fmt: skip
+
+
+def test_runs_of_spaces_after_markers_that_are_in_the_vocabulary_keep_their_ids():
+    definition = json.loads(tokenizer_definition(()))
+    vocab = definition["model"]["vocab"]
+    first = len(vocab)
+    vocab |= {"<|endoftext|>": first, "<|padding|>": first + 1}
+    definition["added_tokens"] = [added("<|endoftext|>", first, True), added("<|padding|>", first + 1, True)]
+    definition["added_tokens"] += [added(" " * n, first + 10 - n) for n in range(8, 1, -1)]
+    text = "if a:\n        return 1\n"
+    tokenizer = Tokenizer(json.dumps(definition))
+    whole = FastTokenizer.from_str(json.dumps(definition))
+    assert tokenizer.encode(text) == whole.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert first not in tokenizer.encode("<|endoftext|>")
+
+
+def bpe(**changes: object) -> dict[str, object]:
+    """A definition with a BPE model of three tokens."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"], **changes}
+    return {"model": model, "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "decoder": None}
+
+
+def test_ids_with_gaps_have_bytes():
+    tokenizer = Tokenizer(json.dumps(bpe(vocab={"a": 0, "b": 7, "ab": 100})))
+    assert tokenizer.vocab_size == 101
+    assert tokenizer.decode(tokenizer.encode("abb")) == "abb"
+
+
+@pytest.mark.parametrize("merges", [["#version: 0.2", "a b"], [["a", "b"]]])
+def test_merges_are_read_as_the_library_reads_them(merges):
+    assert Tokenizer(json.dumps(bpe(merges=merges))).encode("ab") == [2]
+
+
+def test_an_unknown_token_that_does_not_exist_stops_no_text_from_being_encoded():
+    assert Tokenizer(json.dumps(bpe(unk_token="<unk>"))).encode("a\u00e9b") == [2]
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_byte_level_tokenizer_puts_no_space_before_the_text(split):
+    definition = json.loads(tokenizer_definition(()))
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": not split}
+    if split:
+        steps = definition["pre_tokenizer"]["pretokenizers"]
+        definition["pre_tokenizer"]["pretokenizers"] = [steps[0], byte_level]
+    else:
+        definition["pre_tokenizer"] = byte_level
+    tokenizer = Tokenizer(json.dumps(definition))
+    assert tokenizer.decode(tokenizer.encode("foo(bar)")) == "foo(bar)"
+
+
+DAMAGED = {
+    "half a surrogate in a marker": {"added_tokens": [added("<|\ud800|>", 3, True)]},
+    "a marker that is a number": {"added_tokens": [{**added("", 3, True), "content": 5}]},
+    "a marker that is nothing": {"added_tokens": [{**added("", 3, True), "content": None}]},
+    "an id that no memory holds": {"added_tokens": [added("<|x|>", 10**11, True)]},
+    "a negative id": {"added_tokens": [added("<|x|>", -1, True)]},
+    "a prefix that the merges do not have": bpe(continuing_subword_prefix="##"),
+    "a normaliser that cannot be": {
+        "normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"},
+        "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+    },
+    "no model": {"model": None},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_what_no_tokenizer_can_be_made_of_is_one_clear_error(damage):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+        Tokenizer(json.dumps({**bpe(), **DAMAGED[damage]}))
+
+
 def test_a_sentence_piece_tokenizer_puts_no_space_before_the_text():
     definition = json.loads(tokenizer_definition(()))
     vocabulary = {
