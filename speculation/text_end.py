@@ -65,8 +65,8 @@ class TextEnd:
 
     def draw(self, logits: Tensor) -> int:
         """The token the target model alone would commit here; of a row's best token (no dimension), that one."""
-        if logits.ndim == 0:
-            return int(logits)
+        if self.takes_best:
+            return int(logits.argmax() if logits.ndim else logits)
         if self._sampling.temperature == 0:
             return int(
                 processed_logits(logits, self._sampling, self._context(), self._healing.allowed()).argmax()
