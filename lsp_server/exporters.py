@@ -7,19 +7,24 @@ the loopback address, a collector elsewhere is refused. The libraries come with 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 from lsp_server.telemetry import STAGES
 
 if TYPE_CHECKING:
+    import requests
     from opentelemetry.sdk.metrics.export import MetricReader
 
 LOOPBACK = "127.0.0.1"
 PREFIX = "spec_complete_"
 EXPORT_EVERY_MS = 15_000
+_PLAIN_URL = re.compile(
+    r"https?://(?P<host>localhost|[0-9.]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?(/[a-z0-9/._~-]*)?",
+    re.ASCII | re.IGNORECASE,
+)
 SECONDS_EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 5, 10)
 
 
@@ -203,24 +208,34 @@ def otlp_reader(endpoint: str) -> MetricReader:
         raise ExporterError(
             f"{endpoint!r} is no http URL on this machine: telemetry only goes to a local collector"
         )
-    import requests
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    direct = requests.Session()
-    direct.trust_env = False  # a proxy would take the figures off this machine
-    exporter = OTLPMetricExporter(endpoint.rstrip("/") + "/v1/metrics", timeout=2, session=direct)
+    exporter = OTLPMetricExporter(endpoint.rstrip("/") + "/v1/metrics", timeout=2, session=_direct_session())
     return PeriodicExportingMetricReader(exporter, export_interval_millis=EXPORT_EVERY_MS)
 
 
+def _direct_session() -> requests.Session:
+    """One that goes to the collector itself: neither a proxy nor a redirection takes the figures elsewhere."""
+    import requests
+
+    session = requests.Session()
+    session.trust_env = False
+    session.get_redirect_target = lambda resp: None  # type: ignore[method-assign]
+    return session
+
+
 def is_loopback(url: str) -> bool:
-    """True for http URLs whose host is ``localhost`` or a loopback address."""
+    """True for http URLs whose host is ``localhost`` or a loopback address.
+
+    Only the plainest form passes: of user info, backslashes or white space, each library reads another host.
+    """
+    plain = _PLAIN_URL.fullmatch(url)
+    if plain is None:
+        return False
+    host = plain["host"].strip("[]").lower()
     try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        return parts.scheme in ("http", "https") and (
-            host == "localhost" or ipaddress.ip_address(host).is_loopback
-        )
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

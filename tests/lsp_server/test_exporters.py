@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import sys
 import threading
@@ -15,6 +16,7 @@ from lsp_server.exporters import (
     ExporterError,
     OpenTelemetryBackend,
     PrometheusBackend,
+    _direct_session,
     is_loopback,
     open_exporters,
     sink,
@@ -188,6 +190,19 @@ def test_opentelemetry_reaches_a_local_collector_past_any_proxy(monkeypatch):
         ("127.0.0.1:4318", False),
         ("", False),
         ("http://[bad", False),
+        ("HTTP://LOCALHOST:4318/otel/", True),
+        ("http://example.com\\@127.0.0.1:4318", False),  # some libraries end the host at the backslash
+        ("http://127.0.0.1\\.example.com:4318", False),
+        ("http://me:word@127.0.0.1:4318", False),
+        ("http://127.0.0.1:4318\r\nHost: example.com", False),
+        ("http://127.0.0.1\t.example.com", False),  # some take tabs away
+        (" http://127.0.0.1:4318", False),
+        ("http://127.0.0.1:4318\n", False),
+        ("http://127.0.0.1:4318#@example.com", False),
+        ("http://127.0.0.1:4318?@example.com", False),
+        ("http://2130706433:4318", False),
+        ("http://\N{FULLWIDTH DIGIT ONE}27.0.0.1", False),
+        ("http:127.0.0.1:4318", False),
     ],
 )
 def test_only_collectors_on_this_machine_are_allowed(url, allowed):
@@ -195,6 +210,39 @@ def test_only_collectors_on_this_machine_are_allowed(url, allowed):
     if not allowed:
         with pytest.raises(ExporterError, match="local collector"):
             open_exporters(otlp_endpoint=url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:4318", "HTTP://LOCALHOST:4318/otel/", "http://[::1]:4318", "http://127.8.9.1/a.b"],
+)
+def test_what_is_allowed_has_the_same_host_for_the_library_that_sends(url):
+    requests, urllib3 = pytest.importorskip("requests"), pytest.importorskip("urllib3")
+    assert is_loopback(url)
+    sent = urllib3.util.parse_url(requests.Request("POST", url + "/v1/metrics").prepare().url)
+    host = (sent.host or "").strip("[]")
+    assert host == "localhost" or ipaddress.ip_address(host).is_loopback
+
+
+def test_a_redirection_does_not_take_the_figures_elsewhere():
+    pytest.importorskip("requests")
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(308 if self.path == "/v1/metrics" else 200)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with _direct_session() as session:
+            answer = session.post(f"http://127.0.0.1:{server.server_port}/v1/metrics", timeout=5)
+        server.shutdown()
+    assert answer.status_code == 308
 
 
 def test_nothing_is_exported_unless_it_is_set():
