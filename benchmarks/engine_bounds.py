@@ -143,7 +143,7 @@ def bounds_for(model: str) -> list[Bound]:
             ("cancellation", "chunk_ms"),
             "<=",
             100,
-            (),
+            ("cancellation", "chunks"),
             (("tokens", ("cancellation", "chunk")), ("longest wait", ("cancellation", "longest_wait_ms"))),
         ),
         Bound(

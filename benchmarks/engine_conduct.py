@@ -9,7 +9,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -80,26 +80,30 @@ class Passes:
 
     began: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
+    prefill_ms: dict[int, list[float]] = field(default_factory=dict)  # by positions
 
     def watch(self, verifier: Verifier) -> None:
         """Has every pass of ``verifier`` noted."""
         for name in ("prefill", "verify"):
-            setattr(verifier, name, self._noted(getattr(verifier, name)))
+            setattr(verifier, name, self._noted(name, getattr(verifier, name)))
 
-    def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*arguments: Any) -> Any:
+    def _noted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(slot: int, tokens: Sequence[int], *more: Any) -> Any:
             self.began.append(time.perf_counter())
             try:
-                return call(*arguments)
+                return call(slot, tokens, *more)
             finally:
                 self.ended.append(time.perf_counter())
+                if name == "prefill":
+                    ms = (self.ended[-1] - self.began[-1]) * 1e3
+                    self.prefill_ms.setdefault(len(tokens), []).append(ms)
 
         return noted
 
 
 def cancellation(model: str) -> dict[str, Any]:
-    """Passes that begin after a cancel, by the server's own worker, in prefill and in decoding; and the longest
-    chunk of prefill."""
+    """Passes that begin after a cancel, by the server's own worker, in prefill and in decoding; and the median
+    chunk of their prefills."""
     completer = load_engine(model, "cpu", "int8")
     return asyncio.run(_cancel(completer))
 
@@ -113,7 +117,7 @@ async def _cancel(completer: Completer) -> dict[str, Any]:
     passes.watch(completer.verifier)
     service = CompletionService(completer)
     service.start()
-    late, waits, chunks = [], [], []
+    late, waits = [], []
     for number in range(CANCELS):
         text = f"x = {number}\n{LINES}def g("
         request = CompletionRequest(text, len(text), max_tokens=64, stop="none", speculation=False)
@@ -130,18 +134,15 @@ async def _cancel(completer: Completer) -> dict[str, Any]:
         await asyncio.sleep(0.15)  # a pass that should not be would begin now
         late.append(sum(began > at for began in passes.began))
         waits.append(max(0.0, passes.ended[-1] - at) * 1e3)
-    size = completer.verifier.capabilities.prefill_chunk
-    slot = completer.verifier.open_slot()
-    for _ in range(12):
-        began = time.perf_counter()
-        completer.verifier.prefill(slot, [1 + i for i in range(size)])
-        chunks.append((time.perf_counter() - began) * 1e3)
     service.stop()
+    size = completer.verifier.capabilities.prefill_chunk
+    chunks = passes.prefill_ms[size]
     return {
         "n": CANCELS,
         "passes_after_cancel": max(late),
         "longest_wait_ms": round(max(waits), 1),
         "chunk": size,
+        "chunks": len(chunks),
         "chunk_ms": round(sorted(chunks)[len(chunks) // 2], 1),
     }
 
