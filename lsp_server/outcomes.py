@@ -82,16 +82,20 @@ class OutcomeTracker:
 
     def shown(self, id: str) -> None:  # noqa: A002
         """The editor says that the answer is on the screen."""
-        if self._offered is not None and self._offered.id == id and not self._offered.seen:
-            self._offered.seen = True
-            self._write("shown")
+        if self._offered is not None and self._offered.id == id:
+            self._mark_seen(self._offered)
 
     def _seen(self, current: _Offered) -> None:
-        if not current.seen and (time.monotonic() - current.at_s) * 1000 >= SHOWN_AFTER_MS:
+        if (time.monotonic() - current.at_s) * 1000 >= SHOWN_AFTER_MS:
+            self._mark_seen(current)
+
+    def _mark_seen(self, current: _Offered) -> None:
+        if not current.seen:
             current.seen = True
             self._write("shown")
 
     def _accept(self, current: _Offered) -> None:
+        self._mark_seen(current)  # what was taken was seen, however fast
         self._write("accepted", characters=len(current.text))
         self._offered = None
         asyncio.get_running_loop().call_later(KEPT_AFTER_MS / 1000, self._look_again, current)
@@ -106,6 +110,7 @@ class OutcomeTracker:
             self._recorder.write(outcome_record(accepted.id, "kept", after_ms=after_ms, characters=kept))
 
     def _partial(self, current: _Offered, piece: str) -> None:
+        self._mark_seen(current)
         unit = "line" if "\n" in piece else "word" if len(piece) > 1 else "character"
         self._write("partial", characters=current.taken, units=1, unit=unit)
 

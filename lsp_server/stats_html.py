@@ -299,5 +299,5 @@ def _section(title: str, body: str, note: str = "") -> str:
 
 
 SOURCES_NOTE = "Share of drafted tokens that were accepted, by tokens that agreed with the source."
-OUTCOMES_NOTE = "Answers with text; each counts once. Shown: on screen for 250 ms or more."
+OUTCOMES_NOTE = "Answers with text; each counts once. Shown: on screen for 250 ms or more, or taken."
 COSTS_NOTE = "As measured. α: chance that a looked-at drafted token is accepted. From break-even on it pays."
