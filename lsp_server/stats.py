@@ -58,7 +58,10 @@ class Summary:
                     waiting[place].append(line)
                 else:
                     waiting[place] = [line]
-                self._first, self._last = self._first or line.at, line.at
+                if line.at > self._last:
+                    self._last = line.at
+                if line.at < self._first or not self._first:
+                    self._first = line.at
                 if line.characters:
                     self._offer(line.answer or line.id, line.characters, group)
             elif isinstance(line, Outcome):
@@ -148,13 +151,15 @@ class _Answer:
 
     def settle(self, event: Outcome) -> None:
         group = self.group
-        if event.outcome == "shown":
+        if event.outcome in ("shown", "accepted", "partial"):  # what was taken was seen
             group.outcomes["shown"] += not self.shown
             self.shown = True
-        elif event.outcome == "kept":
+        if event.outcome == "shown":
+            return
+        if event.outcome == "kept":
             if self.unchecked:
                 group.characters["checked"] += self.unchecked[0]
-                group.characters["kept"] += event.characters
+                group.characters["kept"] += min(event.characters, self.unchecked[0])
                 self.unchecked = self.unchecked[1:]
         elif OUTCOME_RANK[event.outcome] >= OUTCOME_RANK.get(self.outcome, 0):
             if self.outcome:
@@ -203,7 +208,7 @@ class _LocalHour:
         if minute != self._minute:
             try:
                 moment = datetime.fromisoformat(minute + "+00:00").astimezone()
-            except ValueError:
+            except (ValueError, OverflowError, OSError):  # no time, or one that has no local time
                 return OTHER
             self._minute, self._hour = minute, moment.strftime("%Y-%m-%d %H:00")
         return self._hour

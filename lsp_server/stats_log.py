@@ -203,14 +203,13 @@ def log_files(log: Path) -> list[Path]:
 def since_stamp(text: str, now: datetime | None = None) -> str:
     """``--since`` as the log's time stamp: an age like 30m, 6h, 7d, or a local date or time in ISO form."""
     now = now or datetime.now(timezone.utc)
-    if age := re.fullmatch(r"(\d+)\s*([mhdw])", text.strip()):
-        unit = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}[age[2]]
-        moment = now - timedelta(**{unit: int(age[1])})
-    else:
-        try:
+    try:
+        if age := re.fullmatch(r"(\d+)\s*([mhdw])", text.strip()):
+            unit = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}[age[2]]
+            moment = now - timedelta(**{unit: int(age[1])})
+        else:
             moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00")).astimezone(timezone.utc)
-        except ValueError:
-            raise StatsError(
-                f"--since {text!r}: give an age (30m, 6h, 7d, 2w) or a date (2026-01-31)"
-            ) from None
+    except (ValueError, OverflowError, OSError):  # the last two: beyond the calendar
+        given = text if len(text) <= 40 else text[:40] + "…"
+        raise StatsError(f"--since {given!r}: give an age (30m, 6h, 7d, 2w) or a date (2026-01-31)") from None
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 import tracemalloc
 from datetime import datetime, timezone
 
@@ -25,6 +26,19 @@ from tests.lsp_server import latency_log as log
 @pytest.fixture
 def summary(tmp_path):
     return summarise([log.whole(tmp_path / "log.jsonl")])
+
+
+@pytest.fixture
+def local_time(monkeypatch):
+    """Sets the time zone for one test."""
+
+    def set_zone(name):
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield set_zone
+    monkeypatch.undo()
+    time.tzset()
 
 
 def group(summary, key):
@@ -157,6 +171,21 @@ def test_an_answer_that_goes_on_and_is_accepted_again_adds_up(tmp_path):
     assert outcomes["kept_share"] == pytest.approx(12 / 13)  # each acceptance by what it inserted
 
 
+def test_an_answer_that_was_taken_was_seen(tmp_path):
+    requests = [log.DRAFTED | {"id": id_} for id_ in "1234"]
+    events = [log.outcome("1", "accepted", 30), log.outcome("2", "partial", 3), log.outcome("2", "shown")]
+    events += [log.outcome("3", "shown"), log.outcome("4", "superseded")]
+    outcomes = summarise([log.write(tmp_path / "log", *requests, *events)])["overall"]["outcomes"]
+    assert outcomes["shown"] == 3
+    assert outcomes["taken_share_of_shown"] == pytest.approx(2 / 3)
+
+
+def test_no_more_is_kept_than_was_inserted(tmp_path):
+    events = [log.outcome("1", "accepted", 30), log.outcome("1", "kept", 300)]
+    outcomes = summarise([log.write(tmp_path / "log", log.DRAFTED, *events)])["overall"]["outcomes"]
+    assert outcomes["kept_share"] == 1
+
+
 def test_output_lengths(summary):
     lengths = summary["overall"]["output_tokens"]
     assert (lengths["n"], lengths["p50"]) == (3, 5.0)
@@ -268,12 +297,21 @@ def test_requests_without_speculation_do_not_dilute_the_drafting_figures(tmp_pat
         ("hour", ["2026-03-01 09:00", "2026-03-01 10:00"]),
     ],
 )
-def test_other_groupings(tmp_path, by, keys, monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
-    __import__("time").tzset()
+def test_other_groupings(tmp_path, by, keys, local_time):
+    local_time("UTC")
     summary = summarise([log.whole(tmp_path / "log")], by)
     assert [g["key"] for g in summary["groups"]] == keys
     assert sum(g["n"] for g in summary["groups"]) == 5
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_times_at_the_ends_of_the_calendar_have_no_hour(tmp_path, local_time, zone):
+    local_time(zone)
+    ends = [log.PLAIN | {"at": at} for at in ("0001-01-01T00:00:00.000Z", "9999-12-31T23:59:00.000Z")]
+    wrong = [log.PLAIN | {"at": at} for at in ("", "2026-02-30T00:00:00.000Z", "<hour>")]
+    summary = summarise([log.write(tmp_path / "log", *ends, *wrong)], "hour")
+    assert group(summary, stats_group.OTHER)["n"] == 4  # one end has a local hour
+    assert summary["overall"]["n"] == 5
 
 
 def test_since_leaves_out_what_is_older_but_keeps_the_cost_table(tmp_path):
@@ -297,9 +335,22 @@ def test_since_takes_ages_and_dates(text, stamp):
     assert since_stamp(text, datetime(2026, 3, 1, 12, tzinfo=timezone.utc)) == stamp
 
 
-def test_a_wrong_since_says_what_is_right():
+@pytest.mark.parametrize(
+    "text", ["yesterday", "", "99999999999d", "999999w", "1" * 5_000 + "d", "9" * 5_000, "2026-02-30"]
+)
+def test_a_wrong_since_says_what_is_right(text):
+    with pytest.raises(StatsError, match="30m, 6h, 7d") as error:
+        since_stamp(text)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"), [("Asia/Tokyo", "0001-01-01"), ("America/New_York", "9999-12-31T23:00")]
+)
+def test_a_since_without_a_universal_time_says_what_is_right(local_time, zone, text):
+    local_time(zone)
     with pytest.raises(StatsError, match="30m, 6h, 7d"):
-        since_stamp("yesterday")
+        since_stamp(text)
 
 
 def test_percentiles_equal_numpy_s_on_many_records(tmp_path):
