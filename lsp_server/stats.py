@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
@@ -12,7 +12,18 @@ from typing import Any
 
 from lsp_server.stats_figures import describe, describe_costs
 from lsp_server.stats_group import OTHER, OUTCOME_RANK, Group
-from lsp_server.stats_log import Costs, Line, Outcome, ReadCounts, Request, first_costs, read
+from lsp_server.stats_log import (
+    Costs,
+    Engine,
+    Line,
+    Outcome,
+    ReadCounts,
+    Request,
+    keep_costs,
+    read,
+    rereadable,
+    survey,
+)
 from lsp_server.telemetry_schema import VERSION
 from speculation.costs import CostTable
 
@@ -23,9 +34,10 @@ JOIN_WINDOW = 20_000  # answers whose outcomes are waited for; at least this man
 def summarise(paths: list[Path], by: str = "route", since: str = "") -> dict[str, Any]:
     """Reads the logs, oldest first, and adds them up by route, source, language, model or hour."""
     counts = ReadCounts()
-    summary = Summary(by, first_costs(paths))
-    with _collector_paused():
-        for records in read(paths, counts, since):
+    with rereadable(paths) as files, _collector_paused():
+        files, costs = survey(files)
+        summary = Summary(by, costs)
+        for records in read(files, counts, since):
             summary.add_all(records)
     return summary.result(counts, since)
 
@@ -33,18 +45,16 @@ def summarise(paths: list[Path], by: str = "route", since: str = "") -> dict[str
 class Summary:
     """Groups requests by a key and joins their outcomes; one pass, in the order of the log."""
 
-    def __init__(self, by: str, tables: Iterable[Costs] = ()) -> None:
+    def __init__(self, by: str, costs: Mapping[Engine, CostTable]) -> None:
         self.by = by
         self._key = KEYS[by]
         self._groups: dict[str, Group] = {}
-        self._costs: dict[tuple[str, str, str], CostTable] = {}
+        self._costs = dict(costs)
         self._open: dict[str, _Answer] = {}  # the newest answers
         self._older: dict[str, _Answer] = {}  # those before them
         self._waiting: dict[_Place, list[Request]] = {}  # requests that are not added to their groups yet
         self._outcomes = self._unmatched = self._lost = 0
         self._first = self._last = ""
-        for table in reversed(list(tables)):
-            self._add_costs(table)
 
     def add_all(self, lines: Iterable[Line]) -> None:
         """Adds records, in the order of the log."""
@@ -73,7 +83,8 @@ class Summary:
                     answer.settle(line)
             elif isinstance(line, Costs):
                 self._flush()  # what came before goes by the table that was in force
-                self._add_costs(line)
+                if table := line.table():  # one that makes no sense estimates nothing
+                    keep_costs(self._costs, line.where, table)
             else:
                 self._lost += line.count
         self._flush()
@@ -97,11 +108,6 @@ class Summary:
         self._open[answer] = _Answer(group)
         group.offered += 1
         group.offered_characters += characters
-
-    def _add_costs(self, table: Costs) -> None:
-        with contextlib.suppress(ValueError):  # a table that makes no sense estimates nothing
-            costs = CostTable(dict(zip(table.positions, table.pass_ms, strict=True)))
-            self._costs[table.model, table.engine, table.device] = costs
 
     def result(self, counts: ReadCounts, since: str = "") -> dict[str, Any]:
         """The summary as plain data: milliseconds, shares between 0 and 1, None where nothing is known."""

@@ -17,12 +17,11 @@ from operator import attrgetter
 import numpy as np
 
 from lsp_server.stats_formulas import PassCounts, RatioSums, decode_ms_without
-from lsp_server.stats_log import Request
+from lsp_server.stats_log import DISTINCT_LIMIT, Request
 from lsp_server.telemetry import STAGES
 from speculation.costs import CostTable
 
-DISTINCT_LIMIT = 64  # distinct keys kept per table; the rest is counted under OTHER
-OTHER = "(other)"
+OTHER = "(other)"  # what is beyond `DISTINCT_LIMIT`
 LONGEST = 1024  # tokens; longer texts, drafts and passes are counted as this long
 MATCH_BUCKETS = 12  # match lengths by their number of binary digits: 0, 1, 2–3, 4–7, … 1024 and more
 OUTCOME_RANK = {

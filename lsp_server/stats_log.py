@@ -1,11 +1,16 @@
-"""Reads latency logs back: typed records, oldest file first; foreign lines are counted, never fatal."""
+"""Reads latency logs back: typed records, in the order of the files given; foreign lines are counted, never fatal."""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import re
+import shutil
+import tempfile
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,9 +18,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from lsp_server.telemetry_writer import rotated_paths
+from speculation.costs import CostTable
 
 BLOCK_BYTES = 2**20
 COSTS_MARK = b'"kind":"costs"'  # as the writer spells it
+GZIP_MARK = b"\x1f\x8b"
+DISTINCT_LIMIT = 64  # distinct keys kept per table: a foreign log must not fill the memory
 LONGEST_LINE = 2**20  # bytes; a longer one is foreign, so that memory stays bounded on any file
 
 Amount = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -87,8 +95,20 @@ class Costs(msgspec.Struct, tag_field="kind", tag="costs", gc=False):
     model: str
     engine: str
     device: str
-    positions: list[Annotated[int, msgspec.Meta(ge=1)]]
-    pass_ms: list[Milliseconds]
+    positions: Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=2**31)]], msgspec.Meta(max_length=1024)]
+    pass_ms: Annotated[list[Milliseconds], msgspec.Meta(max_length=1024)]
+
+    @property
+    def where(self) -> Engine:
+        """What was measured."""
+        return self.model, self.engine, self.device
+
+    def table(self) -> CostTable | None:
+        """The table; None for one that makes no sense."""
+        try:
+            return CostTable(dict(zip(self.positions, self.pass_ms, strict=True)))
+        except ValueError:
+            return None
 
 
 class Lost(msgspec.Struct, tag_field="kind", tag="lost", gc=False):
@@ -98,7 +118,9 @@ class Lost(msgspec.Struct, tag_field="kind", tag="lost", gc=False):
     count: Amount
 
 
+Engine = tuple[str, str, str]  # model, engine, device
 Line = Request | Outcome | Costs | Lost
+_NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class StatsError(Exception):
@@ -125,16 +147,13 @@ def read(paths: Sequence[Path], counts: ReadCounts, since: str = "") -> Iterator
     decoder = msgspec.json.Decoder(Line)
     for path in paths:
         counts.files += 1
-        try:
-            for block in _blocks(path, counts):
-                try:
-                    records = decoder.decode_lines(block)
-                    counts.lines += len(records)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    records = _decode_singly(decoder, block, counts)
-                yield [record for record in records if _is_since(record, since)] if since else records
-        except OSError as error:
-            raise StatsError(f"cannot read {path}: {error.strerror}") from error
+        for block in _blocks(path, counts):
+            try:
+                records = decoder.decode_lines(block)
+                counts.lines += len(records)
+            except _NOT_OURS:
+                records = _decode_singly(decoder, block, counts)
+            yield [record for record in records if _is_since(record, since)] if since else records
 
 
 def _is_since(record: Line, since: str) -> bool:
@@ -152,32 +171,77 @@ def _decode_singly(decoder: msgspec.json.Decoder[Line], block: bytes, counts: Re
             records.append(decoder.decode(line))
         except msgspec.ValidationError:
             counts.foreign += 1
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except _NOT_OURS:
             counts.truncated += 1
     return records
 
 
-def first_costs(paths: Sequence[Path]) -> list[Costs]:
-    """The cost tables in these files, oldest first: requests logged before any table use the first one.
+@contextlib.contextmanager
+def rereadable(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """These files for as often as it takes: what comes through a pipe is copied to a temporary file once."""
+    with contextlib.ExitStack() as stack:
+        lasting = []
+        for path in paths:
+            if not path.is_file():
+                copy = stack.enter_context(tempfile.NamedTemporaryFile("wb", prefix="spec-complete-stats-"))
+                with _opened(path) as file:
+                    shutil.copyfileobj(file, copy, BLOCK_BYTES)
+                copy.flush()
+                path = Path(copy.name)
+            lasting.append(path)
+        yield lasting
 
-    (Rotation may have taken the table that was in force.) Only lines that hold one are decoded.
+
+@dataclass(slots=True)
+class Survey:
+    """What must be known of a file before its records are added up."""
+
+    first_at: str = ""  # time stamp of its first record
+    costs: dict[Engine, CostTable] = field(default_factory=dict)  # the first of each engine
+
+    def note(self, record: Line) -> None:
+        """Looks at a record, in the order of the file."""
+        if not isinstance(record, Lost):
+            self.first_at = self.first_at or record.at
+        if isinstance(record, Costs) and record.where not in self.costs and (table := record.table()):
+            keep_costs(self.costs, record.where, table)
+
+
+def survey(paths: Sequence[Path]) -> tuple[list[Path], dict[Engine, CostTable]]:
+    """These files, oldest first, and the first cost table of each engine in them.
+
+    Requests logged before any table use the first one: rotation may have taken the table that was in force.
+    Only lines that hold one are decoded.
     """
-    decode = msgspec.json.Decoder(Costs).decode
-    tables: list[Costs] = []
+    decode = msgspec.json.Decoder(Line).decode
+    found = []
     for path in paths:
-        with contextlib.suppress(OSError):  # `read` reports it
-            for block in _blocks(path, ReadCounts()):
-                if COSTS_MARK in block:
-                    for line in block.split(b"\n"):
-                        if COSTS_MARK in line:
-                            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                                tables.append(decode(line))
-    return tables
+        seen = Survey()
+        for block in _blocks(path, ReadCounts()):
+            if not seen.first_at or COSTS_MARK in block:
+                for line in block.split(b"\n"):
+                    if not seen.first_at or COSTS_MARK in line:
+                        with contextlib.suppress(*_NOT_OURS):
+                            seen.note(decode(line))
+        found.append((path, seen))
+    found.sort(key=lambda entry: entry[1].first_at)
+    costs: dict[Engine, CostTable] = {}
+    for _, seen in found:
+        for where, table in seen.costs.items():
+            if where not in costs:
+                keep_costs(costs, where, table)
+    return [path for path, _ in found], costs
+
+
+def keep_costs(costs: dict[Engine, CostTable], where: Engine, table: CostTable) -> None:
+    """Sets an engine's table, of so many engines at most."""
+    if where in costs or len(costs) < DISTINCT_LIMIT:
+        costs[where] = table
 
 
 def _blocks(path: Path, counts: ReadCounts) -> Iterator[bytes]:
     """Whole lines by the block: faster than one by one, and bounded for files without line ends."""
-    with path.open("rb") as file:
+    with _opened(path) as file:
         rest = b""
         skipping = False  # inside a line that is too long
         while block := file.read(BLOCK_BYTES):
@@ -193,6 +257,20 @@ def _blocks(path: Path, counts: ReadCounts) -> Iterator[bytes]:
                 yield whole
         if rest:
             yield rest
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
+    """A file's bytes, unpacked if it is gzipped, as rotated logs often are."""
+    try:
+        with path.open("rb") as file:
+            if file.peek(len(GZIP_MARK)).startswith(GZIP_MARK):
+                with gzip.GzipFile(fileobj=file) as unpacked:
+                    yield unpacked
+            else:
+                yield file
+    except (OSError, EOFError, zlib.error) as error:
+        raise StatsError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def log_files(log: Path) -> list[Path]:
