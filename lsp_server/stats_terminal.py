@@ -29,9 +29,10 @@ STAGE_TITLES = {"tokenise_ms": "toke-\nnise", "prefill_ms": "pre-\nfill"}  # tab
 Rows = Sequence[Mapping[str, Any]]
 
 
-def show(summary: Mapping[str, Any], console: Console | None = None) -> None:
-    """Prints the summary."""
-    console = console or Console(highlight=False)
+def show(summary: Mapping[str, Any]) -> None:
+    """Prints the summary. What a log says is shown literally: as no markup, and without control characters."""
+    summary = _printable(summary)
+    console = Console(highlight=False, markup=False, emoji=False)
     overall, by = summary["overall"], summary["by"]
     console.print(log_line(summary), soft_wrap=True)
     if not overall["n"]:
@@ -60,6 +61,17 @@ def show(summary: Mapping[str, Any], console: Console | None = None) -> None:
             console.print(_bars(title, shape))
     for line in fact_lines(overall):
         console.print(line, soft_wrap=True)
+
+
+def _printable(value: Any) -> Any:
+    """The same data; characters that a terminal would obey or hide are spelled out, as in ``\\x1b``."""
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in value)
+    if isinstance(value, Mapping):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_printable(item) for item in value]
+    return value
 
 
 def _latency(by: str, rows: Rows) -> Table:
