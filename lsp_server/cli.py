@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
+
+from lsp_server.output import give_up, make_robust
 
 COMMANDS = {
     "serve": "run the language server",
@@ -24,6 +25,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; returns its exit code (0 done, 2 bad input, 3 no model, 4 out of memory)."""
+    make_robust()
     parser = argparse.ArgumentParser(
         prog="spec-complete", description="Inline code completion on your own machine."
     )
@@ -40,18 +42,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     command = importlib.import_module(f"lsp_server.commands.{parsed.command}")
     try:
-        return int(command.run(parsed))
+        code = int(command.run(parsed))
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a full disk is still our error to report
+        return code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of our output went away: not our error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up()
         return 0
     except Exception as error:
-        code = getattr(error, "exit_code", None)
-        if code is None:
+        expected = getattr(error, "exit_code", None)
+        if isinstance(error, OSError) and expected is None:
+            give_up()
+            at = f" ({error.filename})" if error.filename is not None else ""
+            print(f"spec-complete: {error.strerror or error}{at}", file=sys.stderr)
+            return 2
+        if expected is None:
             raise
         print(f"spec-complete: {error}", file=sys.stderr)
-        return int(code)
+        return int(expected)
 
 
 def version() -> str:

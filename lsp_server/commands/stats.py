@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.schema:
         from lsp_server.telemetry_schema import schema
 
-        print(json.dumps(schema(), indent=2, ensure_ascii=False))
+        print(json.dumps(schema(), indent=2))
         return 0
     from lsp_server.stats import summarise
     from lsp_server.stats_log import StatsError, log_files, since_stamp
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise StatsError(f"no log yet in {log_dir()}: complete something first, or name a log file")
     summary = summarise(logs, arguments.by, since_stamp(arguments.since) if arguments.since else "")
     if arguments.json:
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        print(json.dumps(summary, indent=2))  # ASCII: the same on a pipe of any encoding
     elif arguments.html:
         from lsp_server.stats_html import page
 
