@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     with CommandLog() as log:
         answer = _answerer(arguments, log)(task)
     if arguments.json:
-        print(json.dumps(answer, ensure_ascii=False))
+        print(json.dumps(answer))
     else:
         sys.stdout.write(answer["text"])
         sys.stdout.flush()
@@ -122,7 +122,7 @@ def _answer_lines(arguments: argparse.Namespace, log: CommandLog) -> int:
         except (InputError, DeviceMemoryError, ValueError) as error:
             worst = max(worst, getattr(error, "exit_code", 0) if isinstance(error, DeviceMemoryError) else 0)
             result = {"error": f"line {number}: {error}"}
-        print(json.dumps({**identity, **result}, ensure_ascii=False), flush=True)
+        print(json.dumps({**identity, **result}), flush=True)
     return worst
 
 

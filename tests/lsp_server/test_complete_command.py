@@ -187,6 +187,12 @@ def test_one_failing_line_does_not_end_a_batch(capsys, monkeypatch, small_engine
     assert code == 4 and ["error" in a for a in answers] == [False, True, False]
 
 
+def test_answers_as_json_are_whole_in_any_encoding(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", piped(json.dumps({"id": "größe → 日本"}).encode()))
+    _, out, _ = run(capsys, "--batch")
+    assert out.isascii() and json.loads(out)["id"] == "größe → 日本"
+
+
 def test_a_deadline_cuts_to_a_beginning_of_the_whole_answer(tmp_path, capsys, small_engine):
     file = tmp_path / "a.py"
     file.write_text("def f(x):\n    return x\n" * 8)
