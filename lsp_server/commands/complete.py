@@ -81,12 +81,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(answer))
     else:
-        sys.stdout.write(answer["text"])
-        sys.stdout.flush()
+        _write_exactly(answer["text"])
         from lsp_server.telemetry import summary_line
 
         print(("\n" if sys.stdout.isatty() else "") + summary_line(answer["metrics"]), file=sys.stderr)
     return 0
+
+
+def _write_exactly(text: str) -> None:
+    """Code is printed as it is or not at all: elsewhere characters that an encoding lacks have stand-ins."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError as error:
+        missing = text[error.start]
+        raise InputError(
+            f"standard output is in {encoding}, which has no {missing!a}: set PYTHONUTF8=1, or use --json"
+        ) from error
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,7 @@ def _costs(report: Report, completer: Any) -> None:
 
 def _print(report: Report) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(highlight=False)
     for section, values in report.sections.items():
@@ -170,7 +171,8 @@ def _print(report: Report) -> None:
         for name, value in values.items():
             console.print(f"  {name:<24} {value}", soft_wrap=True, markup=False)
     for problem in report.problems:
-        console.print(f"[red]problem[/red] {problem['problem']}\n  → {problem['remedy']}", soft_wrap=True)
+        what, remedy = escape(problem["problem"]), escape(problem["remedy"])
+        console.print(f"[red]problem[/red] {what}\n  → {remedy}", soft_wrap=True)
     if not report.problems:
         console.print("[green]nothing wrong[/green]")
     sys.stdout.flush()

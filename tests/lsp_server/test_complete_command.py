@@ -187,6 +187,18 @@ def test_one_failing_line_does_not_end_a_batch(capsys, monkeypatch, small_engine
     assert code == 4 and ["error" in a for a in answers] == [False, True, False]
 
 
+def test_code_is_printed_as_it_is_or_not_at_all(monkeypatch):
+    from lsp_server.commands.complete import InputError, _write_exactly
+
+    out = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(out, encoding="ascii", errors="replace"))
+    with pytest.raises(InputError, match="PYTHONUTF8=1, or use --json"):
+        _write_exactly("name = 'größe'")
+    assert out.getvalue() == b""
+    _write_exactly("name = 1")
+    assert out.getvalue() == b"name = 1"
+
+
 def test_answers_as_json_are_whole_in_any_encoding(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", piped(json.dumps({"id": "größe → 日本"}).encode()))
     _, out, _ = run(capsys, "--batch")
