@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timezone
+from decimal import ROUND_HALF_UP, Decimal
 from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -181,18 +182,23 @@ def unattributed_ms(record: Mapping[str, Any]) -> float:
 
 
 def summary_line(record: Mapping[str, Any]) -> str:
-    """One readable latency line for an editor's log."""
-    line = f"{record['route']} {record['total_ms']:.0f} ms"
+    """One readable latency line for an editor's log; the plugins write the same one, in their own languages."""
+    line = f"{record['route']} {_rounded(record['total_ms'])} ms"
     if record["reason"]:
         line += f" ({record['reason']})"
     if record["forwards"]:
         line += (
-            f": first token {record['ttft_ms']:.0f} ms, {record['committed']} tokens in"
-            f" {record['forwards']} passes ({record['committed'] / record['forwards']:.1f} a pass),"
+            f": first token {_rounded(record['ttft_ms'])} ms, {record['committed']} tokens in"
+            f" {record['forwards']} passes ({_rounded(record['committed'] / record['forwards'], '0.1')} a pass),"
             f" drafts {record['accepted']}/{record['drafted']} accepted,"
             f" prompt {record['reused_tokens']} reused + {record['new_tokens']} new"
         )
     return line
+
+
+def _rounded(number: float, step: str = "1") -> str:
+    """Halves go up, as in JavaScript and Lua; Python's own formatting has 1.25 as 1.2."""
+    return str(Decimal(number).quantize(Decimal(step), ROUND_HALF_UP))
 
 
 _METRIC_NAMES = tuple(field.name for field in fields(CompletionMetrics))

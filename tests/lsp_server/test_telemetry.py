@@ -162,13 +162,21 @@ def test_a_continuing_request_is_charged_only_what_was_spent_since():
 def test_the_readable_line_has_the_record_s_numbers():
     line = summary_line(a_record())
     assert line == (
-        "generated 125 ms: first token 45 ms, 9 tokens in 4 passes (2.2 a pass), drafts 5/12 accepted,"
+        "generated 125 ms: first token 45 ms, 9 tokens in 4 passes (2.3 a pass), drafts 5/12 accepted,"
         " prompt 290 reused + 10 new"
     )
     assert (
         summary_line(a_record(metrics=None, route="dropped", reason="no-worth"))
         == "dropped 125 ms (no-worth)"
     )
+
+
+@pytest.mark.parametrize(
+    ("total_ms", "shown"), [(0.5, "1"), (12.5, "13"), (12.499, "12"), (1.15, "1"), (3, "3")]
+)
+def test_halves_go_up_as_in_the_plugins_languages(total_ms, shown):
+    line = summary_line({**a_record(metrics=None, route="dropped", reason=""), "total_ms": total_ms})
+    assert line == f"dropped {shown} ms"
 
 
 def test_time_stamps_are_utc_and_ordered_as_text():
