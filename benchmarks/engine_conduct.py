@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from cache.models import resolve
-from lsp_server.service import CompletionService, Job, Priority
+from lsp_server.service import CompletionService, Job, Priority, Progress
 from speculation.completion import Completer
 from speculation.loading import load_engine
 from speculation.request import CompletionRequest
@@ -104,19 +104,26 @@ class Passes:
 def cancellation(model: str) -> dict[str, Any]:
     """Passes that begin after a cancel, by the server's own worker, in prefill and in decoding; and the median
     chunk of their prefills."""
-    completer = load_engine(model, "cpu", "int8")
-    return asyncio.run(_cancel(completer))
+    return asyncio.run(_cancel(model))
 
 
 def _same(request: CompletionRequest) -> CompletionRequest:
     return request
 
 
-async def _cancel(completer: Completer) -> dict[str, Any]:
+async def _cancel(model: str) -> dict[str, Any]:
     passes = Passes()
-    passes.watch(completer.verifier)
-    service = CompletionService(completer)
+    loaded: list[Completer] = []
+
+    def load(progress: Progress) -> Completer:  # by the worker, as the server does
+        loaded.append(load_engine(model, "cpu", "int8", progress=progress))
+        passes.watch(loaded[0].verifier)
+        return loaded[0]
+
+    service = CompletionService(load)
     service.start()
+    while not service.ready:
+        await asyncio.sleep(0.1)
     late, waits = [], []
     for number in range(CANCELS):
         text = f"x = {number}\n{LINES}def g("
@@ -135,7 +142,7 @@ async def _cancel(completer: Completer) -> dict[str, Any]:
         late.append(sum(began > at for began in passes.began))
         waits.append(max(0.0, passes.ended[-1] - at) * 1e3)
     service.stop()
-    size = completer.verifier.capabilities.prefill_chunk
+    size = loaded[0].verifier.capabilities.prefill_chunk
     chunks = passes.prefill_ms[size]
     return {
         "n": CANCELS,
