@@ -2,7 +2,7 @@
 
 Started by `benchmarks.engine`, which asks its workers in turn, so that what else the machine does falls on
 all of them alike. A request is ``{"pass": m}`` (m positions after the context, logits for all of them; small passes
-a few times after an untimed one, as in decoding: the first pass after another engine's finds the caches cold) or
+a few times after an untimed one, as in decoding, where no other engine comes in between) or
 ``{"prefill": n}``; the answer is ``{"ms": …}``. The file is run as a script, so that an interpreter that
 has only llama-cpp-python can run it too.
 """

@@ -25,7 +25,8 @@ from benchmarks.gpu_measures import (
 from speculation.verifier import graphs_attention
 from speculation.verifier.base import VerifierError
 from speculation.verifier.graphs import QUERY_BUCKETS, GraphsVerifier
-from speculation.verifier.graphs_model import Weights, bytes_read, quantise
+from speculation.verifier.graphs_model import Weights, quantise
+from speculation.verifier.model_bytes import bytes_read
 
 CONTEXTS = (512, 2048, 6144)
 GENERATED = 64

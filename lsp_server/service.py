@@ -112,7 +112,7 @@ class CompletionService:
         """Starts the worker on the running loop; it loads the engine first.
 
         OpenMP gives each thread that computes a team of its own, and where teams outnumber the cores they sleep between
-        operators: passes of a second thread take 1.7 times as long. So one thread does both.
+        operators: passes of a second thread take longer. So one thread does both.
         """
         if self._thread is None:
             self._loop = asyncio.get_running_loop()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from speculation.verifier.base import Capabilities, VerifierError
+from speculation.verifier.model_bytes import bytes_read, weight_bytes
 from speculation.verifier.nodes import ancestor_mask, check_nodes, check_path
 
 DTYPES = {
@@ -42,8 +43,7 @@ class EagerVerifier:
         window = _sliding_window(config)
         # a context within the window never forgets, so the layers can be treated as full attention
         self._plain_cache = window is None or window >= LEAST_WINDOW
-        weights = list(model.parameters())
-        head, embedding = model.get_output_embeddings().weight, model.get_input_embeddings().weight
+        head = model.get_output_embeddings().weight
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         kv_bytes = 2 * config.num_hidden_layers * heads * head_dim * head.element_size()
@@ -60,10 +60,10 @@ class EagerVerifier:
             row_invariant=False,
             trees=croppable,
             croppable=croppable,
-            weight_bytes=sum(p.numel() * p.element_size() for p in weights),
+            weight_bytes=weight_bytes(model),
             kv_bytes_per_token=kv_bytes,
             prefill_chunk=PREFILL_CHUNK,
-            unread_bytes=0 if embedding is head else embedding.nbytes,
+            unread_bytes=weight_bytes(model) - bytes_read(model),
         )
 
     @classmethod

@@ -17,16 +17,10 @@ from torch import Tensor
 from speculation.verifier.base import Capabilities, VerifierError
 from speculation.verifier.graphs_attention import SPLIT_KEYS, install
 from speculation.verifier.graphs_memory import context_for, free_bytes, retry_once
-from speculation.verifier.graphs_model import (
-    Weights,
-    bytes_read,
-    kv_shape,
-    load_model,
-    weight_bytes,
-    widest_context,
-)
+from speculation.verifier.graphs_model import Weights, kv_shape, load_model, widest_context
 from speculation.verifier.graphs_passes import MAX_NODES, Passes
 from speculation.verifier.graphs_stage import Stage
+from speculation.verifier.model_bytes import bytes_read, weight_bytes
 from speculation.verifier.nodes import check_nodes, check_path
 
 QUERY_BUCKETS = (1, 2, 4, 8, 16, 32, 64)

@@ -74,28 +74,9 @@ def quantise(model: Any, weights: Weights) -> None:
     quantize_(model, config, lambda module, _: isinstance(module, torch.nn.Linear) and module is not head)
 
 
-def weight_bytes(model: Any) -> int:
-    """Bytes of all parameters; a tied head counts once."""
-    return sum(_storage_bytes(p) for p in model.parameters())
-
-
-def bytes_read(model: Any) -> int:
-    """Bytes of weights that every pass reads: all but an embedding table of which it takes a few rows."""
-    head, embedding = model.get_output_embeddings().weight, model.get_input_embeddings().weight
-    return weight_bytes(model) - (0 if embedding is head else _storage_bytes(embedding))
-
-
 def cache_argument(model: Any) -> str:
     """The name of forward's cache argument, which transformers 5.24 changed."""
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-
-
-def _storage_bytes(parameter: torch.Tensor) -> int:
-    """Bytes of a parameter, or of the parts that a quantised one consists of."""
-    flatten = getattr(parameter, "__tensor_flatten__", None)
-    if flatten is None:
-        return parameter.numel() * parameter.element_size()
-    return sum(_storage_bytes(getattr(parameter, name)) for name in flatten()[0])
 
 
 def widest_context(config: Any) -> int:

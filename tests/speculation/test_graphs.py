@@ -22,8 +22,8 @@ from speculation.verifier.base import OutOfMemoryError, VerifierError
 from speculation.verifier.eager import EagerVerifier
 from speculation.verifier.graphs import GraphsVerifier
 from speculation.verifier.graphs_memory import RESERVE_BYTES, context_for, retry_once
-from speculation.verifier.graphs_model import bytes_read, weight_bytes
 from speculation.verifier.graphs_passes import ancestor_bits, depths
+from speculation.verifier.model_bytes import bytes_read, weight_bytes
 from speculation.verifier.nodes import ancestor_mask
 
 VOCAB = 101

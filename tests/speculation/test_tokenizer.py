@@ -101,7 +101,10 @@ def test_merges_are_read_as_the_library_reads_them(merges):
 
 
 def test_an_unknown_token_that_does_not_exist_stops_no_text_from_being_encoded():
-    assert Tokenizer(json.dumps(bpe(unk_token="<unk>"))).encode("a\u00e9b") == [2]
+    definition = bpe(unk_token="<unk>")
+    assert Tokenizer(json.dumps(definition)).encode("a\u00e9b") == [2]
+    definition["added_tokens"] = [added("  ", 3)]
+    assert Tokenizer(json.dumps(definition)).encode("a\u00e9b") == [2]
 
 
 @pytest.mark.parametrize("split", [False, True])
